@@ -14,10 +14,10 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// After a lost reply the request is sent again with the same token: one slot is taken, that lease
-// is returned, and it costs exactly one more call.
+// After a lost reply, the request is sent again with the same token. It takes one slot, returns
+// that lease, and costs exactly one more call.
 //
-// Fails when the second request has a token of its own (two slots taken), or is left out.
+// Fails when the second request has a different token (two slots are taken) or is not sent.
 func TestLostReplyOfAcquire(t *testing.T) {
 	for name, fault := range map[string]dlocktest.Fault{
 		"lost": dlocktest.LostReply, "silent": dlocktest.SilentReply, "slow": dlocktest.Slow(2 * time.Second),
@@ -49,8 +49,8 @@ func TestLostReplyOfAcquire(t *testing.T) {
 	}
 }
 
-// The reply is lost, and an operator lowers the limit, before the request is sent again: the grant
-// is found, although its slot is beyond the limit.
+// After a lost reply, an operator lowers the limit before the request is sent again. The session
+// accepts the grant although its slot is beyond the new limit.
 //
 // Fails when a slot beyond the limit always counts as an invalid answer.
 func TestLostReplyAndALowerLimit(t *testing.T) {
@@ -82,7 +82,7 @@ func TestLostReplyAndALowerLimit(t *testing.T) {
 	})
 }
 
-// If a reply is lost twice, the store has failed; the slot that may have been taken is freed in the
+// If the reply is lost twice, the store has failed. A slot that may have been taken is freed in the
 // background.
 //
 // Fails when acquire does not call releaseLater, or sends a third request.
@@ -121,7 +121,7 @@ func TestReplyOfAcquireLostTwice(t *testing.T) {
 // A request that arrives after everything else, even after its release, costs one slot for at most
 // one TTL.
 //
-// Fails when the second request has a token of its own (two slots), or when the session keeps
+// Fails when the second request has a different token (two slots), or when the session keeps
 // extending what it releases.
 func TestRequestThatArrivesAfterItsRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -152,11 +152,11 @@ func TestRequestThatArrivesAfterItsRelease(t *testing.T) {
 	})
 }
 
-// A grant, a refusal and an error of the store are never mixed up, and a cancelled call is none of
-// them. The store is not called with a context that has ended.
+// The session does not confuse grants, refusals and store errors, and a cancelled call is none of
+// these. It does not call the store with a context that has ended.
 //
-// Fails when acquire wraps every error in a StoreError, returns the NotAcquiredError of a failure,
-// or does not look at ctx first.
+// Fails when acquire wraps every error in a StoreError, returns a NotAcquiredError for a failure,
+// or does not check ctx first.
 func TestThreeOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -198,7 +198,7 @@ func TestThreeOutcomes(t *testing.T) {
 	})
 }
 
-// With ticks: the reasons reach the caller as the store gave them.
+// The reasons for refused ticks reach the caller unchanged.
 //
 // Fails when acquire does not pass the tick on.
 func TestTryAcquireTick(t *testing.T) {
@@ -231,11 +231,11 @@ func TestTryAcquireTick(t *testing.T) {
 	})
 }
 
-// When a caller's context ends, that is neither the store's failure nor its "no"; if a grant was
-// made all the same, it is given back.
+// When the caller's context ends, this counts neither as a failure nor as a refusal of the store.
+// If the store made a grant nevertheless, the grant is released.
 //
-// Fails when acquire returns the StoreError without looking at ctx, or does not call releaseLater
-// for a cancelled caller.
+// Fails when acquire returns the StoreError without checking ctx, or does not call releaseLater for
+// a cancelled caller.
 func TestCallerGivesUp(t *testing.T) {
 	reason := errors.New("shutting down")
 	neither := func(t *testing.T, err error) {
@@ -284,11 +284,11 @@ func TestCallerGivesUp(t *testing.T) {
 	})
 }
 
-// I7: an invalid answer of a store breaks nothing: a refusal without its type is still a refusal,
-// and a panic is a failure.
+// I7: invalid answers of a store do no harm. A refusal without its type is still a refusal, and a
+// panic is a failure.
 //
-// Fails when acquire takes only a *NotAcquiredError for a "no" (it became a StoreError that matched
-// ErrNotAcquired).
+// Fails when acquire recognizes only a *NotAcquiredError as a refusal (others became a StoreError
+// that matched ErrNotAcquired).
 func TestNonsenseFromAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
@@ -309,7 +309,7 @@ func TestNonsenseFromAcquire(t *testing.T) {
 	})
 }
 
-// An invalid name or number is refused without a call to the store, and Acquire does not retry it.
+// An invalid name or number is rejected without a call to the store, and Acquire does not retry it.
 //
 // Fails when Semaphore turns 0 slots into a mutex, or acquire does not validate.
 func TestRefusedRequests(t *testing.T) {
@@ -339,7 +339,7 @@ func TestRefusedRequests(t *testing.T) {
 	})
 }
 
-// Acquire gets the slot soon after it is released, even if it has waited for long.
+// Acquire gets the slot soon after its release, even after a long wait.
 //
 // Fails when the pause grows without bound (maxPause one minute).
 func TestAcquireWaits(t *testing.T) {
@@ -357,15 +357,15 @@ func TestAcquireWaits(t *testing.T) {
 			t.Errorf("got it after %v, want within 1.5 s of its release after a minute", took)
 		}
 		wantHeld(t, second)
-		// Pauses of about 10 ms, 20 ms … 1 s, 1 s: about 65 calls a minute.
+		// Pauses of about 10 ms, 20 ms, …, 1 s, 1 s give about 65 calls a minute.
 		if n := b.faulty.Calls(dlocktest.OpAcquire); n > 140 {
 			t.Errorf("%d calls in a minute", n)
 		}
 	})
 }
 
-// A waiter that already asks only once a second still gets the slot of a dead host within half a
-// second of the end of its lease.
+// A waiter that asks only once a second still gets a dead host's slot within half a second of the
+// end of its lease.
 //
 // Fails when a waiter ignores when the lease ends.
 func TestAcquireWaitsForTheEndOfALease(t *testing.T) {
@@ -394,7 +394,7 @@ func TestAcquireWaitsForTheEndOfALease(t *testing.T) {
 	})
 }
 
-// Acquire waits out a store that fails.
+// Acquire keeps waiting while the store fails.
 //
 // Fails when wait returns a StoreError.
 func TestAcquireWaitsOutAStoreFailure(t *testing.T) {
@@ -420,9 +420,10 @@ func TestAcquireWaitsOutAStoreFailure(t *testing.T) {
 	}
 }
 
-// Acquire ends with its context, exactly, and its error has the cause and the store's last answer.
+// Acquire returns when its context ends, without delay. Its error has the context's cause and the
+// store's last answer.
 //
-// Fails when wait sleeps without looking at ctx, or returns only one of the two errors.
+// Fails when wait sleeps without checking ctx, or returns only one of the two errors.
 func TestAcquireIsBoundedByItsContext(t *testing.T) {
 	cause := errors.New("no longer wanted")
 	for name, c := range map[string]struct {
@@ -464,10 +465,10 @@ func TestAcquireIsBoundedByItsContext(t *testing.T) {
 	}
 }
 
-// If a store grants something other than what was requested, that is no grant: it is released by
-// its token.
+// If a store grants something else than the request, this does not count as a grant. The session
+// releases it by its token.
 //
-// Fails when ask believes a Grant.
+// Fails when ask does not check the Grant.
 func TestNonsenseGrantsAreErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for i, spoil := range []func(*driver.Grant){

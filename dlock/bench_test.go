@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// An instantStore answers immediately and allocates nothing, so that only the cost of package dlock
-// is measured. It takes one call at a time.
+// An instantStore answers immediately and allocates nothing, so that a benchmark measures only
+// package dlock. It takes one call at a time.
 type instantStore struct {
 	refuses error
 	results []driver.Result
@@ -77,7 +77,7 @@ func BenchmarkRefused(b *testing.B) {
 	}
 }
 
-// Each of 10,000 leases is renewed once.
+// Each iteration renews 10,000 leases once.
 func BenchmarkBeat(b *testing.B) {
 	session, store := newInstant(b)
 	const n = 10_000

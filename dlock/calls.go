@@ -9,14 +9,14 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// storeCalls calls the store, recovers its panics, refuses answers that make no sense, and reports
+// storeCalls calls the store. It recovers panics of the store, rejects invalid answers, and reports
 // each call.
 type storeCalls struct {
 	store DistributedLock
 	hook  func(StoreCall) // Hooks.Called
 }
 
-// report calls the hook after a call.
+// report passes a finished call to the hook.
 func (s storeCalls) report(ctx context.Context, call StoreCall, began time.Time) {
 	if s.hook == nil {
 		return
@@ -27,17 +27,16 @@ func (s storeCalls) report(ctx context.Context, call StoreCall, began time.Time)
 	s.hook(call)
 }
 
-// acquire asks for a grant.
 func (s storeCalls) acquire(ctx context.Context, req driver.Request) (g driver.Grant, err error) {
 	began := time.Now()
 	defer func() { s.report(ctx, StoreCall{Op: StoreOpAcquire, Name: req.Name, Err: err}, began) }()
 	defer recovered(&err)
 	g, err = s.store.TryAcquire(ctx, req)
-	_ = errors.Is(err, ErrNotAcquired) // an error whose Is or Unwrap panics does so here, where it is recovered
+	_ = errors.Is(err, ErrNotAcquired) // a panic of the error's Is or Unwrap happens here and is recovered
 	return g, err
 }
 
-// extend renews leases of one shard. It ends with life.
+// extend renews leases of one shard. It returns when the session's life ends.
 func (s storeCalls) extend(
 	life context.Context, timeout, ttl time.Duration, grants []driver.Grant,
 ) ([]driver.Result, error) {
@@ -48,7 +47,6 @@ func (s storeCalls) extend(
 	})
 }
 
-// release releases grants of one shard.
 func (s storeCalls) release(ctx context.Context, grants []driver.Grant) ([]driver.Result, error) {
 	return s.many(ctx, StoreOpRelease, grants, func() ([]driver.Result, error) {
 		return s.store.Release(ctx, grants...)
@@ -78,8 +76,8 @@ func firstName(grants []driver.Grant) string {
 	return grants[0].Name
 }
 
-// recovered turns a panic of a store into an error, so that it ends neither the heartbeat nor the
-// caller.
+// recovered turns a panic of the store into an error, so that it ends neither the heartbeat nor the
+// caller's goroutine.
 func recovered(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("the store panicked: %v", p)

@@ -13,11 +13,11 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// Sessions that are identical, as after a process was copied with its memory, never send the same
-// token: each attempt takes one from the system's random source. So they compete like any two
+// Identical sessions, as after a process is copied with its memory, never send the same token. Each
+// attempt takes its token from the system's random source, so the copies compete like any two
 // hosts.
 //
-// Fails when tokens come from a source of the session that begins with its holder, or count its
+// Fails when tokens come from a generator in the session, seeded by its holder, or count its
 // attempts.
 func TestCopiesSendTokensOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -57,13 +57,13 @@ func TestCopiesSendTokensOfTheirOwn(t *testing.T) {
 	})
 }
 
-// A lease that was held when its process was copied is valid in both: nothing tells them apart, and
-// calls of one count for the other. When one releases it, the other loses it by its next heartbeat,
-// and neither can affect the next holder.
+// If a process is copied while it holds a lease, the lease is valid in both copies. The store
+// cannot tell them apart, and calls of one count for the other. When one copy releases the lease,
+// the other loses it by its next heartbeat. Neither can affect the next holder.
 //
 // Fails when a release goes by name and slot (memlock's find ignoring the token): the copy frees
-// the new holder's slot; and when the heartbeat takes a lost lease for a renewed one: the copy is
-// valid beside the new holder forever.
+// the new holder's slot. Fails when the heartbeat takes a lost lease for a renewed one: the copy
+// stays valid beside the new holder.
 func TestCopyOfAHeldLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -102,7 +102,7 @@ func TestCopyOfAHeldLease(t *testing.T) {
 	})
 }
 
-// tokens counts the tokens that are sent.
+// tokens counts the tokens that sessions send.
 type tokens struct {
 	dlock.DistributedLock
 	mu      sync.Mutex
@@ -121,11 +121,11 @@ func (s *tokens) TryAcquire(ctx context.Context, req driver.Request) (driver.Gra
 	return g, err
 }
 
-// copied makes the one lease of a session use another session's token.
+// copied makes a session's only lease use another session's token.
 type copied struct {
 	dlock.DistributedLock
 	token string
-	own   string // the token in the session
+	own   string // the session's own token
 }
 
 func (s *copied) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {

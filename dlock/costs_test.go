@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// An attempt allocates, above the store, its token and its context if it is refused; if it is
-// granted, also the lease and the release.
+// In addition to the store's allocations, a refused attempt allocates its token and its context. A
+// granted attempt also allocates the lease and the release.
 //
 // Fails when the context of a call starts a timer, when a tick is allocated separately, or when a
 // lease gets its context before it is needed.
@@ -26,7 +26,7 @@ func TestAllocationsOfAnAttempt(t *testing.T) {
 			lease.Release(bg)
 		}
 	}
-	extra := 0.0 // the race detector makes the token's bytes escape
+	extra := 0.0 // under the race detector, the token's bytes escape
 	if testkit.RaceDetector {
 		extra = 1
 	}
@@ -39,11 +39,12 @@ func TestAllocationsOfAnAttempt(t *testing.T) {
 	}
 }
 
-// A heartbeat costs per call, not per lease: the clocks are read before it and after, and its
-// allocations do not depend on how many leases it renews. One timer closes all windows.
+// A heartbeat's cost depends on the number of calls, not of leases. It reads the clocks only before
+// and after the call, and its allocations do not depend on the number of leases. One timer closes
+// all windows.
 //
-// Fails when renewed reads the clock itself, or when every lease has a timer of its own that checks
-// whether its window has closed.
+// Fails when renewed reads the clock itself, or when every lease has its own timer that checks its
+// window.
 func TestHeartbeatCostsPerCall(t *testing.T) {
 	var looks atomic.Int64
 	dlock.CountLooks(t, &looks)
@@ -54,7 +55,7 @@ func TestHeartbeatCostsPerCall(t *testing.T) {
 		}
 		before := looks.Load()
 		advance(60 * beat)
-		closer := int64(60*beat/(trusted-beat)) + 1 // it comes when the oldest window would have closed without renewal
+		closer := int64(60*beat/(trusted-beat)) + 1 // fires when the oldest window would close without a renewal
 		if n := looks.Load() - before; n > 2*60+closer {
 			t.Errorf("%d readings of the clocks in 60 heartbeats, want 2 each and at most %d of the expiry timer", n,
 				closer)

@@ -6,21 +6,22 @@ import (
 	"time"
 )
 
-// A lazyDeadline is a context that ends with its parent, at a time, or when end is called. Unlike
-// context.WithDeadline it allocates and starts a timer only when a caller waits for its end: a
-// store in memory never does, a driver only while it waits for a free connection.
+// A lazyDeadline is a context that ends with its parent, at a given time, or when end is called.
+// context.WithDeadline allocates memory and starts a timer. A lazyDeadline does so only when a
+// caller waits for its end. A store in memory never waits, and a driver waits only for a free
+// connection.
 //
-// It exists for one figure of proof/benchmarks/COSTS.md: a tick that finds every slot held, as most
-// ticks of a fleet do, makes three allocations above those of the store. context.WithDeadline would
-// make four more. TestAllocationsOfAnAttempt and timer.TestAllocationsOfATickThatFindsItFull count
-// them.
+// This saves allocations in the most frequent attempt of a fleet, a tick that finds every slot
+// held. Such a tick makes three allocations above those of the store (see
+// proof/benchmarks/COSTS.md). context.WithDeadline would add four. TestAllocationsOfAnAttempt and
+// timer.TestAllocationsOfATickThatFindsItFull count them.
 type lazyDeadline struct {
 	parent context.Context
 	at     time.Time
 
 	mu     sync.Mutex
 	ended  bool
-	inner  context.Context // from context.WithDeadline; nil until it is needed
+	inner  context.Context // from context.WithDeadline; nil until needed
 	cancel context.CancelFunc
 }
 
@@ -37,18 +38,18 @@ func (l *lazyDeadline) Done() <-chan struct{} {
 	return l.derived().Done()
 }
 
-// Ends returns what ends the context: its parent, and a time. Package redislock looks for this
-// method (its boundedContext), and waits for both instead of Done, which would start a timer for
-// each call.
+// Ends returns the parent and the time that end the context. Package redislock looks for this
+// method (its boundedContext) and waits for both. If it waited for Done, each call would start a
+// timer.
 func (l *lazyDeadline) Ends() (parent context.Context, at time.Time) { return l.parent, l.at }
 
 func (l *lazyDeadline) Err() error { return l.current().Err() }
 
-// Value also finds the inner context, which package context looks for by a key of its own.
+// Value also looks in the inner context, because package context finds it by a private key.
 func (l *lazyDeadline) Value(key any) any { return l.current().Value(key) }
 
-// current returns the parent until the context has ended or a caller waits for its end, then the
-// inner context.
+// current returns the inner context if the context has ended or a caller waits for its end.
+// Otherwise it returns the parent.
 func (l *lazyDeadline) current() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +59,7 @@ func (l *lazyDeadline) current() context.Context {
 	return l.derived()
 }
 
-// derived returns the inner context. Called with mu held.
+// derived returns the inner context. The caller holds mu.
 func (l *lazyDeadline) derived() context.Context {
 	if l.inner == nil {
 		l.inner, l.cancel = context.WithDeadline(l.parent, l.at)

@@ -13,12 +13,12 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// The context of a call behaves like one of context.WithDeadline, whether it is waited for, read,
-// or used as a parent, before it ends or after.
+// The context of a call behaves like a context from context.WithDeadline when code waits for it,
+// reads it or derives from it, before and after its end.
 //
-// Fails when Err forgets one of the three ends, when it is not kept (the deadline comes after the
-// parent's end), when derived ignores ended, or when Value does not look at the inner context
-// (context.Cause and children find the parent's end only; a child costs a goroutine).
+// Fails when Err omits one of the three ends; when the error can change (the deadline comes after
+// the parent's end); when derived ignores ended; or when Value does not look at the inner context
+// (then context.Cause and children see only the parent's end, and a child costs a goroutine).
 func TestContextOfACall(t *testing.T) {
 	type key struct{}
 	cause := errors.New("enough")
@@ -78,7 +78,7 @@ func TestContextOfACall(t *testing.T) {
 							start := time.Now()
 							end(cancel, over)
 							said := see(ctx, was)
-							time.Sleep(time.Until(start.Add(2 * time.Second))) // the same for both
+							time.Sleep(time.Until(start.Add(2 * time.Second))) // lets the same time pass for both
 							return said + " later " + see(ctx, nil)
 						}
 						want := run(func(c context.Context, at time.Time) (context.Context, func()) {
@@ -95,7 +95,7 @@ func TestContextOfACall(t *testing.T) {
 	}
 }
 
-// The context of a call ends with the call, so that nothing in a driver continues.
+// The context of a call ends with the call, so that no work in a driver continues.
 //
 // Fails when ask or releaseNow does not end it.
 func TestContextOfACallEndsWithIt(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// A store that keeps no delay is not called, because it would grant immediately.
+// A session does not send a delay to a store that ignores delays, because that store would grant
+// immediately.
 //
 // Fails when a Session passes a Tick.Delay to any store.
 func TestStoreWithoutDelay(t *testing.T) {

@@ -7,7 +7,7 @@
 //	...
 //	lease, err := session.Mutex("migrate").TryAcquire(ctx)
 //	if held, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
-//		return nil // somebody else has it: held.Holder, for held.HeldFor
+//		return nil // another process has it: held.Holder, for held.HeldFor
 //	}
 //	if err != nil {
 //		return err // the store did not answer: unknown, not "no"
@@ -15,7 +15,7 @@
 //	defer lease.Release(ctx)
 //	return work(lease.Context()) // cancelled when the lease is lost
 //
-// The Session renews its leases until they are released, and reports one that it loses.
+// The Session renews its leases until they are released, and reports the loss of a lease.
 //
 // # The life of a lease
 //
@@ -28,40 +28,39 @@
 //
 //	trust window: from the moment before the request was sent, for TTL − margin
 //
-// The margin is a tenth of the TTL, at most one second. The window is measured on the local
-// monotonic clock, and time during which the machine was suspended counts. It is closed by a timer
-// of its own, not by the heartbeat, so a store that hangs cannot keep it open. It does not start at
-// the reply: a slow reply would then keep it open after the store has let the lease expire.
+// The margin is a tenth of the TTL, at most one second. The local monotonic clock measures the
+// window, and time during which the machine was suspended counts. A separate timer closes the
+// window, not the heartbeat, so a store that hangs cannot keep it open. The window does not start
+// at the reply: a slow reply could then keep it open after the lease has expired in the store.
 // (River's leader election and Redlock use the same formula.)
 //
 // # What is not promised
 //
 // A lease cannot stop your code; it can only report its loss. [Lease.Valid] turns false and
 // [Lease.Context] is cancelled before the store can grant the lock to another holder, provided that
-// your process is running. A process that was paused (SIGSTOP, a long garbage collection, a
-// suspended VM) may find when it runs again that another process holds its lock. Valid is then
-// false immediately, and the context is cancelled within a second. Guard what must never be done
-// twice at the resource itself, with the [Fence] of the lease.
+// your process is running. If your process was paused (SIGSTOP, a long garbage collection, a
+// suspended VM), another process may hold its lock when it runs again. Valid is then false
+// immediately, and the context is cancelled within a second. If something must never be done twice,
+// guard the resource itself with the [Fence] of the lease.
 //
-// Two things break the trust window: clocks that run at different speeds by more than the margin
-// (clocks that only show different times do no harm), and a store that loses its data while it
-// keeps running.
+// Two things break the trust window: clocks whose speeds differ by more than the margin allows, and
+// a store that loses its data while it keeps running. Clocks that show different times do no harm.
 //
 // # Several locks at once
 //
-// [Semaphore.With] takes a slot of each of several semaphores in one atomic step, or takes none. So
-// two processes cannot deadlock, each holding a slot that the other waits for. One Lease holds all
-// of these slots, and is lost as soon as any of them is.
+// [Semaphore.With] takes a slot of each of several semaphores in one atomic step, or none at all.
+// So two processes cannot deadlock by each holding a slot that the other waits for. One Lease holds
+// all of these slots and is lost as soon as one of them is.
 //
 // # Hooks
 //
-// [Hooks] report calls to the store, and leases that were acquired, lost and released, for metrics
-// and alarms. A slow one delays no lease, apart from Hooks.Called.
+// [Hooks] report calls to the store and leases that are acquired, lost or released, for metrics and
+// alerts. A slow hook delays no lease, except Hooks.Called.
 //
 // # For schedulers and stores
 //
-// Hosts that share a schedule also have to agree on who runs a [driver.Tick]; the store decides it
-// in the round trip that takes the slot ([Semaphore.TryAcquireTick]). Package timer is built on it.
-// Package dlock/driver has the contract of a store, for those who write one, and the overrides that
+// Hosts that share a schedule must also agree on who runs a [driver.Tick]. The store decides this
+// in the round trip that takes the slot ([Semaphore.TryAcquireTick]). Package timer uses it.
+// Package dlock/driver defines the contract for authors of a store, and the overrides that
 // operators set at run time ([driver.Controller]).
 package dlock

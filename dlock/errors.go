@@ -8,27 +8,27 @@ import (
 )
 
 var (
-	// ErrNotAcquired is matched by every *NotAcquiredError.
+	// ErrNotAcquired matches every *NotAcquiredError.
 	ErrNotAcquired = driver.ErrNotAcquired
-	// ErrLost is matched by every *LostError: the lease ended before it was released.
+	// ErrLost matches every *LostError: the lease ended before it was released.
 	ErrLost = errors.New("lease lost")
 	// ErrReleased is the cause of a lease's context after Release.
 	ErrReleased = errors.New("lease released")
-	// ErrFault is matched by an error of a store that answered, but found a value that it cannot
-	// use at a key of this name. The store itself works. As with ErrSetup, do not run without the
-	// store.
+	// ErrFault matches the error of a store that answered but found a value that it cannot use at a
+	// key of this name. The store itself works. As with ErrSetup, do not run without the store.
 	ErrFault = driver.ErrFault
-	// ErrSetup is matched by an error of a store that answered, but can serve no name until it is
-	// repaired: a table or a right is missing, or its scripts may not call a command that they
-	// need. Unlike an outage it does not pass: do not run without the store.
+	// ErrSetup matches the error of a store that answered but cannot serve any name until it is
+	// repaired. For example, a table or permission is missing, or a script may not call a command.
+	// Unlike an outage, this state does not pass, so do not run without the store.
 	ErrSetup = driver.ErrSetup
-	// ErrClosed is returned by a Session after Close, and matched by the errors of a store that is
-	// used after its Close: of locks, of a registry, of durable runs and of an outbox.
+	// ErrClosed is the error of a Session after Close. It also matches the errors of stores that
+	// are used after their Close: the stores of locks, of a registry, of durable runs and of an
+	// outbox.
 	ErrClosed = driver.ErrClosed
 )
 
-// A StoreError says that the store failed or did not answer in time. Unless Err matches ErrSetup or
-// ErrFault, it is unknown whether the store carried out the request.
+// A StoreError says that the store failed or did not answer in time. The store may or may not have
+// executed the request, unless Err matches ErrSetup or ErrFault.
 type StoreError struct {
 	Op   StoreOp // StoreOpAcquire or StoreOpRelease
 	Name string
@@ -49,7 +49,7 @@ type StoreOp string
 
 const (
 	StoreOpAcquire StoreOp = "acquire" // TryAcquire
-	StoreOpExtend  StoreOp = "extend"  // Extend: the heartbeat calls it
+	StoreOpExtend  StoreOp = "extend"  // Extend, called by the heartbeat
 	StoreOpRelease StoreOp = "release" // Release
 )
 
@@ -57,11 +57,11 @@ const (
 type LostError struct {
 	Name string
 	Slot int
-	// Silent: the trust window closed because the store did not answer the heartbeat. Maybe nobody
-	// has taken the lease. If false, the store said that the lease had ended, or this process was
-	// paused until after its end.
+	// Silent means that the trust window closed because the store did not answer the heartbeat. The
+	// lock may still be free. If Silent is false, the store reported the end of the lease, or this
+	// process was paused until after it.
 	Silent bool
-	// RevokedBy is who revoked the lease, and why; nil if nobody did.
+	// RevokedBy says who revoked the lease and why. It is nil if nobody did.
 	RevokedBy *driver.Cause
 	// Err is the error of the last heartbeat, if it failed.
 	Err error

@@ -9,9 +9,9 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// Operators read the texts of the errors, and callers match them.
+// Errors have a readable text, and callers can match them.
 //
-// Fails when an Is or Unwrap method is taken out, or a field does not reach the text.
+// Fails when an Is or Unwrap method is removed, or a field is missing from the text.
 func TestErrors(t *testing.T) {
 	holder := dlock.Holder{Host: "h", PID: 7, ID: "x"}
 	for _, c := range []struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// At most two of the fleet resize images at once.
+// In the whole fleet, at most two processes resize images at once.
 func ExampleSession_Semaphore() {
 	ctx := context.Background()
 	session, err := dlock.NewSession(memlock.New(),
@@ -48,7 +48,7 @@ func ExampleSession_Semaphore() {
 	// the fence has grown: true
 }
 
-// A job that needs a worker and the only GPU takes both, or neither.
+// A job that needs a worker and the only GPU takes both or neither.
 func ExampleSemaphore_With() {
 	ctx := context.Background()
 	session, err := dlock.NewSession(memlock.New(), dlock.SessionOptions{})
@@ -66,10 +66,10 @@ func ExampleSemaphore_With() {
 	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
 		fmt.Println("the second:", no.Reason, "of", no.Shared.Name)
 	}
-	other, err := session.Semaphore("workers", 5).TryAcquire(ctx) // needs no GPU
+	other, err := session.Semaphore("workers", 5).TryAcquire(ctx) // without the GPU
 	fmt.Println("another job:", err)
 	other.Release(ctx)
-	lease.Release(ctx) // both
+	lease.Release(ctx) // releases both
 
 	// Output:
 	// the first: <nil>
@@ -77,7 +77,7 @@ func ExampleSemaphore_With() {
 	// another job: <nil>
 }
 
-// One of the fleet migrates; the others wait for at most five seconds.
+// One host migrates. The others wait for at most five seconds.
 func ExampleMutex() {
 	ctx := context.Background()
 	session, err := dlock.NewSession(memlock.New(), dlock.SessionOptions{})
@@ -110,7 +110,7 @@ func ExampleMutex() {
 	// drop the old one
 }
 
-// Acquire waits until a slot is free, or its context ends.
+// Acquire waits until a slot is free or its context ends.
 func ExampleSemaphore_Acquire() {
 	ctx := context.Background()
 	session, err := dlock.NewSession(memlock.New(), dlock.SessionOptions{})
@@ -146,8 +146,8 @@ func ExampleSemaphore_Acquire() {
 	// the patient had it: true
 }
 
-// A slot and one start of a tick are taken in one step. The tick stays taken after the release, so
-// a host that comes later does not do the same work once more.
+// A host takes a slot and one start of a tick in one step. The tick stays taken after the release,
+// so a host that comes later does not repeat the work.
 func ExampleSemaphore_TryAcquireTick() {
 	ctx := context.Background()
 	session, err := dlock.NewSession(memlock.New(), dlock.SessionOptions{})
@@ -177,8 +177,8 @@ func ExampleSemaphore_TryAcquireTick() {
 	// refused: tick_taken
 }
 
-// Work under the lease's context ends when the lease does: here the store goes silent, and the
-// heartbeat with it.
+// Work that uses the lease's context ends with the lease. Here the store stops answering, so the
+// heartbeat fails.
 func ExampleLease_Context() {
 	ctx := context.Background()
 	store := dlocktest.NewFaulty(memlock.New())
@@ -191,7 +191,7 @@ func ExampleLease_Context() {
 	defer session.Close(ctx)
 
 	work := func(ctx context.Context) error {
-		<-ctx.Done() // a query, a request, a loop: whatever takes a context
+		<-ctx.Done() // a query, a request, a loop: anything that takes a context
 		return context.Cause(ctx)
 	}
 
@@ -205,7 +205,7 @@ func ExampleLease_Context() {
 	err = work(lease.Context())
 	fmt.Println("lost:", errors.Is(err, dlock.ErrLost), "valid:", lease.Valid())
 	if lost, ok := errors.AsType[*dlock.LostError](err); ok {
-		fmt.Println("of:", lost.Name) // and lost.Err is what the store said last
+		fmt.Println("of:", lost.Name) // lost.Err is the store's last error
 	}
 
 	// Output:
@@ -213,8 +213,8 @@ func ExampleLease_Context() {
 	// of: nightly-report
 }
 
-// A resource that remembers the highest fence it has seen refuses a holder that lost its lease
-// without noticing.
+// A resource remembers the highest fence that it has seen. So it refuses a holder that has lost its
+// lease without noticing.
 func ExampleFence() {
 	ctx := context.Background()
 	session, err := dlock.NewSession(memlock.New(), dlock.SessionOptions{})
@@ -224,7 +224,7 @@ func ExampleFence() {
 	}
 	defer session.Close(ctx)
 
-	var highest dlock.Fence // of a semaphore: one for each slot
+	var highest dlock.Fence // for a semaphore, keep one per slot
 	write := func(fence dlock.Fence, text string) {
 		if fence < highest { // in SQL: UPDATE … SET fence = $1 WHERE fence <= $1
 			fmt.Println("refused:", text)
@@ -240,7 +240,7 @@ func ExampleFence() {
 		return
 	}
 	write(old.Fence(), "by the old holder")
-	old.Release(ctx) // or it is lost while its host stands still
+	old.Release(ctx) // or it is lost while its host is paused
 
 	successor, err := session.Mutex("ledger").TryAcquire(ctx)
 	if err != nil {

@@ -3,16 +3,16 @@ package dlock
 import "time"
 
 const (
-	// sleepCheck is how often a session checks whether the machine was asleep, while a caller waits
-	// for a lease to end.
+	// sleepCheck is how often a session checks whether the machine was asleep. It checks only while
+	// a caller waits for the end of a lease.
 	sleepCheck = 500 * time.Millisecond
-	// sleepNoise is how much two readings may differ without sleep: by rounding and, where sleep is
-	// only estimated, by a wall clock that is being slewed. Without it every check would cause a
-	// heartbeat.
+	// sleepNoise is how much two readings may differ without sleep. The causes are rounding and,
+	// where sleep is only estimated, a wall clock that is being slewed. Without this tolerance,
+	// every check would cause a heartbeat.
 	sleepNoise = 10 * time.Millisecond
 )
 
-// expireAt makes expireLeases run at that time at the latest. Called with mu held.
+// expireAt makes sure that expireLeases runs by the given time. The caller holds mu.
 func (s *Session) expireAt(at time.Time) {
 	if !s.expiryTimerAt.IsZero() && !at.Before(s.expiryTimerAt) {
 		return
@@ -26,10 +26,10 @@ func (s *Session) expireAt(at time.Time) {
 	}
 }
 
-// expireLeases ends the leases whose trust windows have closed, and schedules itself for the next
-// one. It has a timer of its own, so that a heartbeat which waits for the store cannot delay it,
-// and it runs when the machine may have been asleep. A renewal does not move the timer: when it
-// fires, there is time left, and it is set again.
+// expireLeases ends the leases whose trust windows have closed and sets the timer for the next one.
+// It also runs when the machine may have been asleep. Its timer is separate from the heartbeat,
+// which may be waiting for the store. A renewal does not move the timer. When the timer fires too
+// early, it is set again.
 func (s *Session) expireLeases() {
 	var closed []*Lease
 	s.mu.Lock()
@@ -46,7 +46,7 @@ func (s *Session) expireLeases() {
 			s.renewNow(t.mono)
 		}
 		s.expireAt(t.mono.Add(left))
-		break // the windows of the rest close later
+		break // the other windows close later
 	}
 	s.mu.Unlock()
 	for _, l := range closed {
@@ -54,8 +54,8 @@ func (s *Session) expireLeases() {
 	}
 }
 
-// watch checks for sleep of the machine from now on, until every lease that a caller watches has
-// ended.
+// watch starts checks for sleep of the machine. They end with the last lease that a caller waits
+// for.
 func (s *Session) watch(l *Lease) {
 	s.mu.Lock()
 	if !s.expiryQueue.has(l) {
@@ -71,12 +71,13 @@ func (s *Session) watch(l *Lease) {
 	}
 	s.mu.Unlock()
 	if first {
-		s.expireLeases() // the machine may have slept while nobody checked
+		s.expireLeases() // the machine may have slept while there were no checks
 	}
 }
 
-// checkSleep checks whether the machine was asleep: the expiry timer was then stopped, too, and is
-// late. It does not run on the heartbeat, which may be waiting for the store.
+// checkSleep ends leases and renews early if the machine was asleep, because the expiry timer
+// stopped during the sleep and is late. It has its own timer, because the heartbeat may be waiting
+// for the store.
 func (s *Session) checkSleep() {
 	slept := suspended()
 	s.mu.Lock()

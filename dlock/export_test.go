@@ -9,11 +9,11 @@ import (
 	"github.com/tickslot/tickslot/internal/suspend"
 )
 
-// FakeSleep lets a test put the machine to sleep: each call of the function that it returns adds to
-// the time slept. With exact false the platform is one that can only compare its clocks, where a
-// step of the wall clock looks the same. Call it outside the bubble.
+// FakeSleep lets a test simulate sleep of the machine. Each call of the returned function adds to
+// the time slept. If exact is false, the platform can only compare its clocks, so a step of the
+// wall clock looks like sleep. Call FakeSleep outside the bubble.
 //
-// All sessions of the process sleep, so the test must not be parallel; Setenv sees to that.
+// It affects all sessions of the process, so the test must not be parallel. Setenv enforces this.
 func FakeSleep(t *testing.T, exact bool) func(time.Duration) {
 	t.Setenv("DLOCK_TEST_SLEEP", "fake")
 	var slept atomic.Int64
@@ -21,14 +21,14 @@ func FakeSleep(t *testing.T, exact bool) func(time.Duration) {
 	return func(d time.Duration) { slept.Add(int64(d)) }
 }
 
-// A sleep stands for the platform's way of measuring how long it has slept.
+// A sleep replaces the platform's measure of sleep.
 type sleep struct {
 	measured func() time.Duration
 	exact    bool
 }
 
-// fakeSleep is used instead of the platform's; nil: the platform's is used. It is atomic, because
-// timers of earlier tests may still read the clock.
+// fakeSleep replaces the platform's measure of sleep unless it is nil. It is atomic because timers
+// of earlier tests may still read the clock.
 var fakeSleep atomic.Pointer[sleep]
 
 func init() {
@@ -51,13 +51,13 @@ func useSleep(t *testing.T, fake *sleep) {
 	t.Cleanup(func() { fakeSleep.Store(nil) })
 }
 
-// Suspended is how the platform measures sleep.
+// Suspended returns the platform's measure of sleep.
 func Suspended() time.Duration { return suspend.Suspended() }
 
-// StoreTimeout is the session's.
+// StoreTimeout returns the session's StoreTimeout.
 func (s *Session) StoreTimeout() time.Duration { return s.storeTimeout }
 
-// Idle reports that the session holds nothing, owes nothing and has no timer running.
+// Idle reports whether the session has no leases, no pending releases and no running timer.
 func (s *Session) Idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,26 +74,26 @@ const (
 	MaxPending = maxPending
 )
 
-// CountLooks counts how often a session reads how long the machine slept. See FakeSleep.
+// CountLooks counts how often a session reads the machine's sleep time. See FakeSleep.
 func CountLooks(t *testing.T, n *atomic.Int64) {
 	t.Setenv("DLOCK_TEST_SLEEP", "counted")
 	useSleep(t, &sleep{func() time.Duration { n.Add(1); return 0 }, suspend.Exact})
 }
 
-// RenewAll renews every lease once, now.
+// RenewAll renews every lease once, immediately.
 func (s *Session) RenewAll() {
 	s.mu.Lock()
 	t := time.Now()
 	s.renewNow(t)
 	for s.main.beating || s.main.renewQueue.len > 0 && !s.main.renewQueue.first.due.After(t) {
 		s.mu.Unlock()
-		s.main.beat() // unless its timer was faster
+		s.main.beat() // unless its timer was first
 		s.mu.Lock()
 	}
 	s.mu.Unlock()
 }
 
-// LazyDeadline returns the context that the store is called with, and its end.
+// LazyDeadline returns the context that sessions pass to the store, and the function that ends it.
 func LazyDeadline(parent context.Context, at time.Time) (context.Context, func()) {
 	c := &lazyDeadline{parent: parent, at: at}
 	return c, c.end

@@ -1,6 +1,6 @@
-// The tests of this package run on memlock, in the virtual time of a bubble, through a store that
-// fails on demand. The comment of each says what it tests and which change to the code makes it
-// fail; each of these changes was tried.
+// The tests of this package run on memlock in a bubble's virtual time, through a store that fails
+// on demand. Each test's comment says what it tests and which change to the code makes it fail.
+// Each of these changes was tried.
 package dlock_test
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// The leases of most tests: trusted for 5.4 s, renewed every 2 s, an unanswered heartbeat repeated
-// after 0.6 to 0.9 s.
+// In most tests, a lease is trusted for 5.4 s and renewed every 2 s. An unanswered heartbeat is
+// repeated after 0.6 to 0.9 s.
 const (
 	ttl     = 6 * time.Second
 	timeout = time.Second
@@ -33,11 +33,11 @@ var (
 	down    = dlocktest.Error(errDown)
 )
 
-// A host is one process of a fleet: a session, and a store that can be made to fail for this host
-// alone.
+// A host is one process of a fleet. It has a session, and a store whose calls can be made to fail
+// for this host alone.
 type host struct {
 	*dlock.Session
-	store  dlock.DistributedLock // what the other hosts share
+	store  dlock.DistributedLock // the store that all hosts share
 	spy    *spy
 	faulty *dlocktest.Faulty
 }
@@ -53,7 +53,7 @@ func (b beforeAcquire) TryAcquire(ctx context.Context, req driver.Request) (driv
 	return b.Store.TryAcquire(ctx, req)
 }
 
-// newHost must be called inside the bubble.
+// newHost returns a new host. Call it inside the bubble.
 func newHost(t *testing.T, store dlock.DistributedLock, opts dlock.SessionOptions) host {
 	t.Helper()
 	if opts.TTL == 0 {
@@ -81,18 +81,18 @@ func (h host) take(t *testing.T, name string, slots int) *dlock.Lease {
 	return lease
 }
 
-// A spy records the calls that a session makes to its store, faulty or not.
+// A spy records a session's calls to its store, including those that fail.
 type spy struct {
 	store dlock.DistributedLock
 
 	mu        sync.Mutex
-	grants    []driver.Grant // that were answered
+	grants    []driver.Grant // returned by successful acquires
 	extends   []call
 	releases  []call
-	extending int // calls in progress
-	most      int // and the largest number of them at the same time
+	extending int // calls of Extend in progress
+	most      int // maximum of extending
 
-	// Set before the calls that they are to see.
+	// Set the hooks before the calls that they should see.
 	onAcquire func(context.Context)
 	onExtend  func([]driver.Result, error) ([]driver.Result, error)
 	onRelease func(context.Context)
@@ -165,18 +165,18 @@ func (s *spy) granted() driver.Grant {
 	return s.grants[len(s.grants)-1]
 }
 
-// advance lets virtual time pass and everything that is due happen.
+// advance moves virtual time forward and lets everything that is due happen.
 func advance(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// A rival is another host that wants the only slot of a name; it takes it at the first instant at
-// which the store grants it.
+// A rival is another host that wants the only slot of a name. It takes the slot at the first
+// instant at which the store grants it.
 type rival struct {
 	done  chan struct{}
-	at    time.Time // when it was granted
-	valid bool      // what the lease said at that instant
+	at    time.Time // when the store granted it
+	valid bool      // whether the lease was valid at that instant
 	cause error
 }
 
@@ -201,7 +201,8 @@ func newRival(t *testing.T, store *memlock.Store, lease *dlock.Lease) *rival {
 	return r
 }
 
-// check waits for the rival and reports a lease that was still valid when the rival's began.
+// check waits for the rival. It reports an error if the lease was still valid when the rival's
+// began.
 func (r *rival) check(t *testing.T) {
 	t.Helper()
 	<-r.done
@@ -214,7 +215,7 @@ func (r *rival) check(t *testing.T) {
 	}
 }
 
-// wantHeld reports a lease that is no longer valid.
+// wantHeld reports an error unless the lease is valid.
 func wantHeld(t *testing.T, l *dlock.Lease) {
 	t.Helper()
 	if !l.Valid() || l.Err() != nil || l.Context().Err() != nil {
@@ -222,7 +223,7 @@ func wantHeld(t *testing.T, l *dlock.Lease) {
 	}
 }
 
-// wantLost reports a lease that is not lost, and returns how it was.
+// wantLost reports an error unless the lease is lost, and returns its LostError.
 func wantLost(t *testing.T, l *dlock.Lease) *dlock.LostError {
 	t.Helper()
 	if l.Valid() {
@@ -243,7 +244,7 @@ func wantLost(t *testing.T, l *dlock.Lease) *dlock.LostError {
 	return how
 }
 
-// free returns how many of the slots another host could take now.
+// free returns how many slots another host could take now.
 func free(t *testing.T, store *memlock.Store, name string, slots int) int {
 	t.Helper()
 	held, err := store.List(bg, name, slots)
@@ -253,7 +254,7 @@ func free(t *testing.T, store *memlock.Store, name string, slots int) int {
 	return slots - len(held)
 }
 
-// wantStoreError reports an error that is not the store's, or is more than that.
+// wantStoreError reports an error unless err is exactly a StoreError for op.
 func wantStoreError(t *testing.T, err error, op dlock.StoreOp) {
 	t.Helper()
 	failed, ok := errors.AsType[*dlock.StoreError](err)
@@ -265,7 +266,7 @@ func wantStoreError(t *testing.T, err error, op dlock.StoreOp) {
 	}
 }
 
-// wantAtMost reports a call that took longer than it may.
+// wantAtMost reports an error if the call takes longer than limit.
 func wantAtMost(t *testing.T, limit time.Duration, what string, call func()) {
 	t.Helper()
 	start := time.Now()

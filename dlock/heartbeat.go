@@ -13,24 +13,24 @@ import (
 
 const (
 	// beatBatch is how many grants one call to Extend renews, or up to MaxShared more. Redis takes
-	// two milliseconds for that many and serves no other client meanwhile; with fewer, most of the
-	// cost of a heartbeat would be waking up for it (see proof/benchmarks/COSTS.md).
+	// two milliseconds for this many and serves no other client meanwhile. With smaller batches,
+	// most of a heartbeat's cost would be the wake-up (see proof/benchmarks/COSTS.md).
 	beatBatch = 500
-	// maxPending bounds the grants that wait to be released. Those that are dropped expire within a
-	// TTL.
+	// maxPending is the maximum number of grants that wait for their release. Beyond it, the oldest
+	// are dropped and expire within a TTL.
 	maxPending = 10_000
 )
 
 var errNoAnswer = errors.New("no answer for this lease")
 
-// A heartbeat renews the leases on one shard of the store, and releases the grants of unknown
-// outcome there. It has one call in flight at a time and does not wait for the heartbeat of another
-// shard. Its fields are guarded by the session's mu.
+// A heartbeat renews the leases on one shard of the store and releases the shard's grants of
+// unknown outcome. It makes one call at a time and does not wait for other heartbeats. The
+// session's mu guards its fields.
 type heartbeat struct {
 	session *Session
 	shard   string
 
-	renewQueue leaseList // the leases to renew, by when they are due
+	renewQueue leaseList // the leases to renew, sorted by due
 	lastSent   time.Time // when the last call to Extend was sent
 	renewalState
 
@@ -40,14 +40,14 @@ type heartbeat struct {
 	beating  bool          // beat is running
 	beatDone chan struct{} // closed when it returns
 	timer    *time.Timer   // runs beat; nil or stopped while there is nothing to do
-	timerAt  time.Time     // when it fires; zero: it is stopped
+	timerAt  time.Time     // when it fires; zero if stopped
 }
 
 // A renewalState says whether the calls of a heartbeat succeed.
 type renewalState struct {
 	failing   bool      // the last call to Extend was not answered for every lease
 	err       error     // why
-	changedAt time.Time // when failing last changed; zero: never
+	changedAt time.Time // when failing last changed; zero if never
 }
 
 // note records the error of a call, or nil.
@@ -66,7 +66,7 @@ func (h *heartbeat) init(s *Session, shard string) {
 	}
 }
 
-// shardOf returns the shard of a name. A store whose Shard panics has no shards.
+// shardOf returns the shard of a name. If the store's Shard panics, the name has no shard.
 func (s *Session) shardOf(name string) (shard string) {
 	if s.sharder == nil {
 		return ""
@@ -75,7 +75,7 @@ func (s *Session) shardOf(name string) (shard string) {
 	return s.sharder.Shard(name)
 }
 
-// heartbeat returns the heartbeat of a shard, a new one if there is none. Called with mu held.
+// heartbeat returns the heartbeat of a shard and creates it if necessary. The caller holds mu.
 func (s *Session) heartbeat(shard string) *heartbeat {
 	if shard == "" {
 		return &s.main
@@ -92,7 +92,7 @@ func (s *Session) heartbeat(shard string) *heartbeat {
 	return h
 }
 
-// allHeartbeats iterates over the heartbeats. Called with mu held.
+// allHeartbeats iterates over all heartbeats. The caller holds mu.
 func (s *Session) allHeartbeats(yield func(*heartbeat) bool) {
 	if !yield(&s.main) {
 		return
@@ -104,8 +104,8 @@ func (s *Session) allHeartbeats(yield func(*heartbeat) bool) {
 	}
 }
 
-// add starts to renew a new lease, and to watch its trust window, which closes at ends. Its
-// acquirer has waited since began. It returns false if the session is closed.
+// add starts to renew a new lease and to watch its trust window, which closes at ends. began is
+// when the caller started to wait for the lease. add returns false if the session is closed.
 func (s *Session) add(l *Lease, ends, began time.Time) bool {
 	shard := s.shardOf(l.grant.Name)
 	s.mu.Lock()
@@ -120,24 +120,24 @@ func (s *Session) add(l *Lease, ends, began time.Time) bool {
 	return true
 }
 
-// insert starts to renew a lease. Called with mu held.
+// insert starts to renew a lease. The caller holds mu.
 func (h *heartbeat) insert(l *Lease) {
 	l.heartbeat = h
 	before := h.calls()
 	h.renewQueue.insert(l)
-	if h.renewQueue.first == l || h.calls() > before { // due first, or one more call per cycle
+	if h.renewQueue.first == l || h.calls() > before { // it is due first or adds a call per cycle
 		h.schedule()
 	}
 }
 
-// remove drops a lease that has ended.
+// remove removes a lease that has ended.
 func (s *Session) remove(l *Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forget(l)
 }
 
-// forget drops a lease that has ended. Called with mu held.
+// forget removes a lease that has ended. The caller holds mu.
 func (s *Session) forget(l *Lease) {
 	if l.counted {
 		l.counted = false
@@ -153,8 +153,8 @@ func (s *Session) forget(l *Lease) {
 	}
 }
 
-// releaseLater makes the heartbeat release the grants of one lease, whose outcome is unknown, as
-// soon as the store answers.
+// releaseLater makes the heartbeat release grants of unknown outcome as soon as the store answers.
+// All grants belong to one lease.
 func (s *Session) releaseLater(grants ...driver.Grant) {
 	shard := s.shardOf(grants[0].Name)
 	s.mu.Lock()
@@ -172,13 +172,13 @@ func (s *Session) releaseLater(grants ...driver.Grant) {
 	h.schedule()
 }
 
-// addPending is called with mu held.
+// addPending adds grants to release. The caller holds mu.
 func (h *heartbeat) addPending(more ...pendingRelease) {
 	h.pending = append(h.pending, more...)
-	h.pending = h.pending[max(0, len(h.pending)-maxPending):] // drop the oldest: they expire first
+	h.pending = h.pending[max(0, len(h.pending)-maxPending):] // drop the oldest, which expire first
 }
 
-// renewNow makes every lease due at t. Called with mu held.
+// renewNow makes every lease due at t. The caller holds mu.
 func (s *Session) renewNow(t time.Time) {
 	s.renewNowAt = t
 	for h := range s.allHeartbeats {
@@ -189,10 +189,10 @@ func (s *Session) renewNow(t time.Time) {
 	}
 }
 
-// nextRenewal returns when to call Extend next. Leases are due a third of the TTL after their last
-// renewal. If several calls are needed to renew them all, they are spread evenly over that third,
-// and so come before the leases are due. While the store fails, they are not spread: that would
-// only make more calls. Called with mu held and a lease to renew.
+// nextRenewal returns when to call Extend next. A lease is due a third of the TTL after its last
+// renewal. If renewing all leases takes several calls, they are spread evenly over that third, so
+// they come before the leases are due. While the store fails, calls are not spread, because that
+// would only make more of them. The caller holds mu, and there is a lease to renew.
 func (h *heartbeat) nextRenewal() time.Time {
 	due := h.renewQueue.first.due
 	if h.failing {
@@ -222,8 +222,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// schedule sets the timer of the next beat. It never postpones a beat: one that comes too early
-// finds nothing to do. Called with mu held.
+// schedule sets the timer of the next beat. It never postpones a beat: a beat that comes too early
+// finds nothing to do. The caller holds mu.
 func (h *heartbeat) schedule() {
 	if h.session.closed || h.beating { // beat schedules the next one when it ends
 		return
@@ -247,10 +247,10 @@ func (h *heartbeat) schedule() {
 	}
 }
 
-// idle reports whether there is nothing to do. Called with mu held.
+// idle reports whether there is nothing to do. The caller holds mu.
 func (h *heartbeat) idle() bool { return h.renewQueue.len == 0 && len(h.pending) == 0 }
 
-// stop stops the timer. Called with mu held.
+// stop stops the timer. The caller holds mu.
 func (h *heartbeat) stop() {
 	if h.timer != nil {
 		h.timer.Stop()
@@ -258,7 +258,7 @@ func (h *heartbeat) stop() {
 	}
 }
 
-// stopSleepTimer is called with mu held.
+// stopSleepTimer ends the checks for sleep. The caller holds mu.
 func (s *Session) stopSleepTimer() {
 	if s.sleepTimer != nil {
 		s.sleepTimer.Stop()
@@ -266,15 +266,15 @@ func (s *Session) stopSleepTimer() {
 	}
 }
 
-// retryWait returns the pause after a heartbeat that failed. Several retries fit into a trust
-// window, and the random part keeps hosts that lost the store together from coming back together.
+// retryWait returns the pause after a failed heartbeat. Several retries fit into a trust window.
+// The random part keeps hosts that lost the store together from retrying together.
 func (s *Session) retryWait() time.Duration {
 	return s.ttl/10 + rand.N(s.ttl/20)
 }
 
-// beat makes one call to Extend for the leases that are due, and releases what is pending. It runs
-// on the goroutine of a timer, one at a time. If the store fails, panics or is slow, the next beat
-// still comes.
+// beat makes one call to Extend for the leases that are due, and releases pending grants. It runs
+// on a timer's goroutine, one beat at a time. After a failure, panic or slow answer of the store,
+// the next beat still comes.
 func (h *heartbeat) beat() {
 	s := h.session
 	s.mu.Lock()
@@ -293,7 +293,7 @@ func (h *heartbeat) beat() {
 		h.pending = nil
 	}
 	var batch []*Lease
-	// Before a release, renew: what is pending is released only if the store answers.
+	// Renew before the release: pending grants are released only if the store answers.
 	if h.renewQueue.len > 0 && (release || !h.nextRenewal().After(started)) {
 		batch = h.nextBatch(started)
 	}
@@ -307,8 +307,8 @@ func (h *heartbeat) beat() {
 	exits = false
 }
 
-// endBeat schedules the next beat. Grants that are still pending wait for retryWait, as do leases
-// that the beat did not reach because its goroutine exits.
+// endBeat schedules the next beat. Grants that are still pending wait for retryWait. So do leases
+// that the beat did not reach because its goroutine exited.
 func (h *heartbeat) endBeat(pending []pendingRelease, exits bool) {
 	s := h.session
 	s.mu.Lock()
@@ -328,7 +328,7 @@ func (h *heartbeat) endBeat(pending []pendingRelease, exits bool) {
 	h.addPending(newer...)
 	if s.closed || h.idle() {
 		h.stop()
-		if h.idle() && s.heartbeats[h.shard] == h { // its server may be gone for good
+		if h.idle() && s.heartbeats[h.shard] == h { // its server may be gone permanently
 			delete(s.heartbeats, h.shard)
 		}
 		return
@@ -336,7 +336,7 @@ func (h *heartbeat) endBeat(pending []pendingRelease, exits bool) {
 	h.schedule()
 }
 
-// dueBy returns the leases that are due at t. Called with mu held.
+// dueBy returns the leases that are due at t. The caller holds mu.
 func (h *heartbeat) dueBy(t time.Time) (due []*Lease) {
 	for l := range h.renewQueue.all {
 		if l.due.After(t) {
@@ -347,7 +347,8 @@ func (h *heartbeat) dueBy(t time.Time) (due []*Lease) {
 	return due
 }
 
-// nextBatch returns the leases that the next call renews. Called with mu held and a lease to renew.
+// nextBatch returns the leases for the next call. The caller holds mu, and there is a lease to
+// renew.
 func (h *heartbeat) nextBatch(t time.Time) []*Lease {
 	h.lastSent = t
 	most, n := (h.renewQueue.grants+h.calls()-1)/h.calls(), 0
@@ -361,34 +362,34 @@ func (h *heartbeat) nextBatch(t time.Time) []*Lease {
 	return batch
 }
 
-// renew calls Extend for the leases of a batch and reports whether the store answered for all of
+// renew calls Extend for the leases of a batch. It reports whether the store answered for all of
 // them.
 func (h *heartbeat) renew(batch []*Lease) bool {
 	s := h.session
 	grants := make([]driver.Grant, 0, len(batch))
-	oldest := batch[0].sent.mono // without a lock: only this heartbeat writes it
+	oldest := batch[0].sent.mono // no lock needed, because only this heartbeat writes it
 	for _, l := range batch {
 		grants = l.appendGrants(grants)
 		oldest = earlier(oldest, l.sent.mono)
 	}
 	sent := now()
-	late := oldest.Add(s.trust - s.trust/3) // the last third of a trust window begins
+	late := oldest.Add(s.trust - s.trust/3) // start of the last third of a trust window
 	timeout := s.storeTimeout
 	if !sent.mono.Before(late) {
 		timeout /= 2
 	}
 	results, err := s.calls.extend(s.life, timeout, s.ttl, grants)
 	if err != nil && s.life.Err() != nil {
-		return false // interrupted by Close, which is no failure of the store
+		return false // interrupted by Close, not a failure of the store
 	}
 	t := now()
 	var ended []*Lease
-	var noAnswer error // for a lease
+	var noAnswer error // first error of a single lease
 	renewed, unknown := make([]*Lease, 0, len(batch)), batch[:0]
 	s.mu.Lock()
 	for _, l := range batch {
 		var r driver.Result
-		var at driver.Grant // the one that r is about
+		var at driver.Grant // the grant that r describes
 		if err == nil {
 			r, at = l.result(results)
 			results = results[l.grants():]
@@ -397,7 +398,7 @@ func (h *heartbeat) renew(batch []*Lease) bool {
 		case r.Outcome == driver.GrantOK:
 			if l.renewed(t, sent, r.Info) {
 				renewed = append(renewed, l)
-			} else { // the trust window has closed: expireLeases ends it
+			} else { // the trust window has closed, and expireLeases ends the lease
 				h.renewQueue.remove(l)
 				s.expireAt(t.mono)
 			}
@@ -405,7 +406,7 @@ func (h *heartbeat) renew(batch []*Lease) bool {
 			if l.end(leaseLost, &LostError{Name: at.Name, Slot: at.Slot, RevokedBy: r.RevokedBy}) {
 				ended = append(ended, l)
 			}
-		case h.renewQueue.has(l): // not after StopRenewing: the store did not fail if it expires
+		case h.renewQueue.has(l): // after StopRenewing, an expiry is not a failure of the store
 			why := err
 			if why == nil {
 				why = cmp.Or(r.Err, errNoAnswer)
@@ -421,8 +422,8 @@ func (h *heartbeat) renew(batch []*Lease) bool {
 	if s.renewNowAt.After(sent.mono) {
 		next = s.renewNowAt
 	}
-	// No pauses in the last third of a trust window, so as to notice in time that the store is
-	// back.
+	// In the last third of a trust window, retry without a random pause, so that a store that works
+	// again is noticed in time.
 	retry := earlier(t.mono.Add(s.retryWait()), later(late, sent.mono.Add(s.storeTimeout/2)))
 	h.requeue(unknown, earlier(next, later(retry, t.mono)))
 	renewed = slices.DeleteFunc(renewed, func(l *Lease) bool { return !h.renewQueue.has(l) })
@@ -431,8 +432,8 @@ func (h *heartbeat) renew(batch []*Lease) bool {
 		s.forget(l)
 	}
 	if err != nil {
-		// The store may hang for so long that the trust windows of other due batches close before
-		// they are tried. Those leases, too, are then lost because the store is silent.
+		// While the store hangs, the trust windows of other due batches may close before these
+		// batches are tried. Their leases, too, are then lost because the store is silent.
 		for _, l := range h.dueBy(t.mono) {
 			l.unanswered(err)
 		}
@@ -450,7 +451,7 @@ func (h *heartbeat) renew(batch []*Lease) bool {
 	return answered && s.life.Err() == nil
 }
 
-// requeue sets a new time at which leases are due, if they are still renewed. Called with mu held.
+// requeue sets a new due time for leases that are still renewed. The caller holds mu.
 func (h *heartbeat) requeue(leases []*Lease, due time.Time) {
 	h.renewQueue.remove(leases...)
 	for _, l := range leases {
@@ -459,7 +460,7 @@ func (h *heartbeat) requeue(leases []*Lease, due time.Time) {
 	h.renewQueue.insert(leases...)
 }
 
-// followShards moves leases whose names are now on another shard to the heartbeat of that shard.
+// followShards moves leases to another heartbeat if their names have moved to its shard.
 func (h *heartbeat) followShards(leases []*Lease) {
 	s := h.session
 	if s.sharder == nil {
@@ -477,15 +478,15 @@ func (h *heartbeat) followShards(leases []*Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for l, shard := range moved {
-		if h.renewQueue.has(l) { // else it ended meanwhile
+		if h.renewQueue.has(l) { // otherwise it has ended
 			h.renewQueue.remove(l)
 			s.heartbeat(shard).insert(l)
 		}
 	}
 }
 
-// releasePending releases grants in batches, each bounded by StoreTimeout and all by ctx. It
-// returns those whose outcome is still unknown, and an error if there are any.
+// releasePending releases grants in batches. StoreTimeout limits each batch and ctx limits all. It
+// returns the grants whose outcome is still unknown, and an error if there are any.
 func (s *Session) releasePending(ctx context.Context, pending []pendingRelease) ([]pendingRelease, error) {
 	var left []pendingRelease
 	var unknown error

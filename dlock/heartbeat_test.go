@@ -15,10 +15,10 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// The budget of the heartbeat: one call per 500 leases and beat, a beat every third of the TTL. The
-// calls of one beat are spread over it.
+// The heartbeat makes one call per 500 leases and beat, and a beat comes every third of the TTL.
+// The calls of one beat are spread over it.
 //
-// Fails when beatBatch is 300 or 600, or when the next call is counted from the end of a slow one.
+// Fails when beatBatch is 300 or 600, or when the next call is timed from the end of a slow one.
 func TestHeartbeatIsBatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
@@ -56,13 +56,13 @@ func TestHeartbeatIsBatched(t *testing.T) {
 	})
 }
 
-// However its leases were acquired, a host's calls are spread evenly over the beat before the first
-// beat is over. From then on there is at most one per 500 leases and beat, and every lease is
-// renewed within a third of the TTL.
+// However a host acquired its leases, its calls are evenly spread before the first beat is over.
+// From then on, there is at most one call per 500 leases and beat, and every lease is renewed
+// within a third of the TTL.
 //
-// Fails when nextRenewal counts from the first due time alone (bursts: 20 calls at once), from the
-// last call alone (TTL/3 is exceeded), or when schedule is not called when a further call per cycle
-// is needed (the same).
+// Fails when nextRenewal counts only from the first due time (bursts of 20 calls) or only from the
+// last call (renewals later than TTL/3). Also fails when schedule is not called although a cycle
+// needs another call (renewals later than TTL/3).
 func TestHeartbeatIsSpread(t *testing.T) {
 	const ttl, beat = 15 * time.Second, 5 * time.Second
 	for name, c := range map[string]struct{ leases, over, calls int }{
@@ -117,10 +117,10 @@ func TestHeartbeatIsSpread(t *testing.T) {
 	}
 }
 
-// There is one heartbeat at a time, even if its calls are slow and other calls ask for one
+// Only one heartbeat runs at a time, even if its calls are slow and other calls ask for one
 // meanwhile.
 //
-// Fails when schedule looks at s.closed only, not at s.beating, and beat likewise.
+// Fails when schedule and beat check only s.closed and not s.beating.
 func TestOneHeartbeatAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
@@ -129,9 +129,9 @@ func TestOneHeartbeatAtATime(t *testing.T) {
 		}
 		h.faulty.Inject(dlocktest.Hang, dlocktest.OpExtend)
 		advance(beat + 100*time.Millisecond)
-		h.take(t, "another", 1) // wants a beat after 2 s; this one hangs for 3 s
+		h.take(t, "another", 1) // would need a beat after 2 s, but this one hangs for 3 s
 		h.faulty.InjectN(2, dlocktest.LostReply, dlocktest.OpAcquire)
-		if _, err := h.Mutex("unsettled").TryAcquire(bg); err == nil { // wants one after 0.6 s
+		if _, err := h.Mutex("unsettled").TryAcquire(bg); err == nil { // would need one after 0.6 s
 			t.Fatal("the test is wrong: acquired")
 		}
 		advance(time.Minute)
@@ -141,9 +141,10 @@ func TestOneHeartbeatAtATime(t *testing.T) {
 	})
 }
 
-// Leases acquired in between are renewed with the next common beat: one call for all.
+// New leases are renewed with the next common beat, in one call for all.
 //
-// Fails when schedule postpones a beat (drop the Before check), or every lease has its own.
+// Fails when schedule postpones a beat (without the Before check), or when every lease has its own
+// beat.
 func TestNewLeaseJoinsTheNextBeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
@@ -161,9 +162,9 @@ func TestNewLeaseJoinsTheNextBeat(t *testing.T) {
 	})
 }
 
-// No call is made while nothing is held.
+// A session without leases makes no calls.
 //
-// Fails when remove does not stop the timers when the last lease goes, or beat calls Extend with
+// Fails when remove does not stop the timers after the last lease, or when beat calls Extend with
 // nothing to renew.
 func TestNoCallsWhileNothingIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -190,7 +191,7 @@ func TestNoCallsWhileNothingIsHeld(t *testing.T) {
 	})
 }
 
-// A heartbeat that hangs does not end the leases of another batch, nor does one that panics.
+// A heartbeat that hangs or panics does not end the leases of other batches.
 //
 // Fails when leases whose renewal failed are due again immediately, before the others.
 func TestOneBatchDoesNotHarmAnother(t *testing.T) {
@@ -205,7 +206,7 @@ func TestOneBatchDoesNotHarmAnother(t *testing.T) {
 				}
 				h.faulty.InjectN(1, fault, dlocktest.OpExtend)
 				advance(beat + timeout)
-				of := func(l *dlock.Lease) []time.Time { // the times of its calls
+				of := func(l *dlock.Lease) []time.Time { // times of the calls for l
 					var at []time.Time
 					for _, c := range h.spy.extended() {
 						if slices.ContainsFunc(c.grants, func(g driver.Grant) bool { return g.Name == l.Name() }) {
@@ -229,10 +230,10 @@ func TestOneBatchDoesNotHarmAnother(t *testing.T) {
 	}
 }
 
-// Lost is final, for that lease alone; unknown is asked again. The others of the batch are not
-// affected.
+// Lost is final, but only for its own lease. After Unknown, the session asks again. The other
+// leases of the batch are not affected.
 //
-// Fails when renew treats Lost of one as an answer for all, Unknown as Lost, or does not look at
+// Fails when renew treats one Lost as an answer for all leases, treats Unknown as Lost, or ignores
 // the outcome.
 func TestOneLostLeaseOfABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -261,8 +262,8 @@ func TestOneLostLeaseOfABatch(t *testing.T) {
 	})
 }
 
-// An answer with too few or too many results counts for no lease: it is unknown which result
-// belongs to which.
+// An answer with too few or too many results counts for no lease, because no result can be assigned
+// to its lease.
 //
 // Fails when the call does not compare the lengths (too few: a panic; too many: accepted).
 func TestWrongNumberOfResults(t *testing.T) {
@@ -290,9 +291,9 @@ func TestWrongNumberOfResults(t *testing.T) {
 	}
 }
 
-// Changes that another host made to the name arrive with the heartbeat.
+// The heartbeat brings changes that another host made to the name.
 //
-// Fails when renewed does not keep the info, or newLease those of the grant.
+// Fails when renewed does not keep the info, or newLease does not keep the info of the grant.
 func TestInfoArrivesWithTheHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -312,9 +313,9 @@ func TestInfoArrivesWithTheHeartbeat(t *testing.T) {
 	})
 }
 
-// A heartbeat has a deadline, and it is StoreTimeout.
+// A heartbeat's deadline is StoreTimeout.
 //
-// Fails when extend has no time-out of its own.
+// Fails when extend has no timeout of its own.
 func TestCallsHaveDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
@@ -336,7 +337,7 @@ func TestCallsHaveDeadlines(t *testing.T) {
 	})
 }
 
-// deadlines notes how much time each call has.
+// deadlines records the time that each call has.
 type deadlines struct {
 	dlock.DistributedLock
 	left []time.Duration
@@ -362,10 +363,10 @@ func (d *deadlines) Release(ctx context.Context, grants ...driver.Grant) ([]driv
 	return d.DistributedLock.Release(ctx, grants...)
 }
 
-// A lease whose acquire took long is renewed before one that was requested later and granted
+// A lease with a slow acquire is renewed before a lease that was requested later and granted
 // sooner.
 //
-// Fails when add schedules only the first lease of an empty queue.
+// Fails when add schedules a beat only for the first lease of an empty queue.
 func TestSlowAcquireHasItsTurnFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 3 * time.Second, StoreTimeout: time.Second})
@@ -383,10 +384,11 @@ func TestSlowAcquireHasItsTurnFirst(t *testing.T) {
 	})
 }
 
-// A lease that is not to be renewed is not late; one that is not renewed in time is.
+// RenewalLateness ignores leases that need no renewal and reports leases that are not renewed in
+// time.
 //
-// Fails when RenewalLateness counts leases that are not renewed, or looks at the lease that was
-// renewed last.
+// Fails when RenewalLateness counts leases that are not renewed, or uses the lease that was renewed
+// last.
 func TestRenewalLateness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})

@@ -26,7 +26,7 @@ func (c *calls) add(call dlock.StoreCall) {
 	c.list = append(c.list, call)
 }
 
-// of returns the calls of an operation, and forgets all.
+// of returns the recorded calls of an operation and clears the record.
 func (c *calls) of(op dlock.StoreOp) (some []dlock.StoreCall) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,11 +39,11 @@ func (c *calls) of(op dlock.StoreOp) (some []dlock.StoreCall) {
 	return some
 }
 
-// The hook reports every call to the store once, with its result, including a call that panics and
-// one whose answer is invalid.
+// The hook reports every call to the store once, with its result, including calls that panic and
+// calls with invalid answers.
 //
-// Fails when report is deferred after recovered, when many does not check how many results there
-// are, and when report ignores ctx.
+// Fails when report is deferred after recovered, when many does not check the number of results,
+// and when report ignores ctx.
 func TestHooksAreToldOfEveryCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &oddStore{DistributedLock: memlock.New()}
@@ -103,7 +103,7 @@ func TestHooksAreToldOfEveryCall(t *testing.T) {
 	})
 }
 
-// A hook that panics affects nothing else.
+// A panic in a hook has no other effect.
 //
 // Fails when called does not recover.
 func TestHookThatPanicsHarmsNothing(t *testing.T) {
@@ -127,7 +127,7 @@ func TestHookThatPanicsHarmsNothing(t *testing.T) {
 	})
 }
 
-// oddStore answers heartbeats as configured, and never answers an acquire of "hangs".
+// oddStore answers heartbeats as configured. It never answers an acquire of "hangs".
 type oddStore struct {
 	dlock.DistributedLock
 	mu  sync.Mutex

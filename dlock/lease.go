@@ -11,32 +11,32 @@ import (
 )
 
 // A Lease is a slot or a mutex held by this process. Its Session renews it until it is released or
-// lost, or until StopRenewing is called. Its methods may be called from any goroutine.
+// lost, or until StopRenewing is called. Its methods are safe for concurrent use.
 type Lease struct {
 	session    *Session
 	grant      driver.Grant
 	acquiredAt time.Time
-	values     context.Context // of the call to TryAcquire: for its values
-	watched    atomic.Bool     // a caller waits for its end
+	values     context.Context // context of the call to TryAcquire, used only for its values
+	watched    atomic.Bool     // a caller waits for the lease to end
 
-	// Guarded by session.mu.
-	counted    bool       // in session.watched
-	expiryNode listNode   // in session.expiryQueue, while it is held
-	renewNode  listNode   // in heartbeat.renewQueue, while it is also renewed
-	heartbeat  *heartbeat // of the shard that its name was last seen on
-	due        time.Time  // when to renew it
+	// session.mu guards the fields below.
+	counted    bool       // included in session.watched
+	expiryNode listNode   // links in session.expiryQueue, while the lease is held
+	renewNode  listNode   // links in heartbeat.renewQueue, while the lease is also renewed
+	heartbeat  *heartbeat // heartbeat of the shard that last had the name
+	due        time.Time  // when to renew the lease
 
-	mu        sync.Mutex // taken after session.mu, if both are
+	mu        sync.Mutex // locked after session.mu if both are needed
 	state     leaseState
-	cause     error                   // why it ended; nil while it is held
+	cause     error                   // why the lease ended; nil while it is held
 	ctx       context.Context         // nil until a caller asks for it
-	cancel    context.CancelCauseFunc // of ctx
-	failure   error                   // of the last heartbeat; nil if it was answered
+	cancel    context.CancelCauseFunc // cancels ctx
+	failure   error                   // error of the last heartbeat; nil if it was answered
 	info      driver.Info
 	succeeded bool // see MarkSucceeded
 
-	// sent is when the last request was sent that the store granted, or extended. The trust window
-	// starts here. Written with both locks held.
+	// sent is when the session sent the last request that the store granted or extended. The trust
+	// window starts here. Writers hold both locks.
 	sent instant
 
 	release    sync.Once
@@ -54,15 +54,15 @@ const (
 // Name returns the name of the lock.
 func (l *Lease) Name() string { return l.grant.Name }
 
-// Slot returns the number of the slot, 0 for a mutex.
+// Slot returns the number of the slot. It is 0 for a mutex.
 func (l *Lease) Slot() int { return l.grant.Slot }
 
-// Fence returns the number to guard a resource with; 0 if the store gives none.
+// Fence returns the number that guards a resource, or 0 if the store gives no fences.
 func (l *Lease) Fence() Fence { return l.grant.Fence }
 
-// Shared returns the grants of the further semaphores that the lease holds, in the order in which
-// [Semaphore.With] got them. Their tokens are left out, because a token is all that is needed to
-// release its grant.
+// Shared returns the grants of the lease's further semaphores, in the order in which
+// [Semaphore.With] got them. It leaves out their tokens, because anyone who has a token can release
+// its grant.
 func (l *Lease) Shared() []driver.Grant {
 	list := slices.Clone(l.grant.Shared)
 	for i := range list {
@@ -74,17 +74,17 @@ func (l *Lease) Shared() []driver.Grant {
 // AcquiredAt returns when the lease was acquired, on the local clock.
 func (l *Lease) AcquiredAt() time.Time { return l.acquiredAt }
 
-// watch makes the session check for sleep of the machine, which makes timers late, because a caller
-// waits for this lease to end. Valid needs no such check: it reads the clocks.
+// watch makes the session check for sleep of the machine, because sleep makes timers late and a
+// caller now waits for this lease to end. Valid needs no such check, because it reads the clocks.
 func (l *Lease) watch() {
 	if !l.watched.Swap(true) {
 		l.session.watch(l)
 	}
 }
 
-// Context returns a context that ends when the lease is lost (its cause matches ErrLost) or
+// Context returns a context that ends when the lease is lost (its cause then matches ErrLost) or
 // released (ErrReleased). It has the values of the context that the lease was acquired with, but
-// does not end with it.
+// does not end with that context.
 func (l *Lease) Context() context.Context {
 	l.watch()
 	l.mu.Lock()
@@ -101,7 +101,7 @@ func (l *Lease) Context() context.Context {
 // Done returns a channel that is closed when the lease is lost or released.
 func (l *Lease) Done() <-chan struct{} { return l.Context().Done() }
 
-// Err returns nil while the lease is held, then a *LostError or ErrReleased.
+// Err returns nil while the lease is held, and then a *LostError or ErrReleased.
 func (l *Lease) Err() error {
 	l.watch()
 	l.mu.Lock()
@@ -110,8 +110,8 @@ func (l *Lease) Err() error {
 }
 
 // Valid reports whether the lease is held and its trust window is open at this instant. It reads
-// clocks, does not call the store, and takes about a microsecond: call it before each step that
-// must not be done twice.
+// clocks, does not call the store, and takes about a microsecond. Call it before each step that
+// must not happen twice.
 func (l *Lease) Valid() bool {
 	t := now()
 	l.mu.Lock()
@@ -123,8 +123,8 @@ func (l *Lease) Valid() bool {
 	return total < l.session.trust
 }
 
-// StopRenewing lets the lease expire, at most one TTL after its last renewal. It stays valid until
-// its trust window closes.
+// StopRenewing lets the lease expire. It expires at most one TTL after its last renewal and stays
+// valid until its trust window closes.
 func (l *Lease) StopRenewing() {
 	s := l.session
 	s.mu.Lock()
@@ -132,13 +132,14 @@ func (l *Lease) StopRenewing() {
 	l.heartbeat.renewQueue.remove(l)
 }
 
-// Release gives the lease back. Call it only after the work has ended: another holder may start the
-// moment the request is sent.
+// Release gives the lease back. Call it only after the work has ended: another holder may start as
+// soon as the request is sent.
 //
-// It takes only the values of ctx, does not end with it, and returns within the session's
-// StoreTimeout. The result is nil, or an error matching ErrLost if the lease had already ended
-// (another holder may have had it since), or a *StoreError, after which the session keeps trying in
-// the background. A second Release does nothing and returns the same.
+// Release uses only the values of ctx, does not end with it, and returns within the session's
+// StoreTimeout. It returns nil on success. If the lease had already ended, and another holder may
+// have had it since, the error matches ErrLost. A *StoreError means that the release failed, and
+// that the session keeps trying in the background. A second call does nothing and returns the same
+// result.
 func (l *Lease) Release(ctx context.Context) error {
 	l.release.Do(func() {
 		began := time.Now()
@@ -164,11 +165,11 @@ func newLease(ctx context.Context, s *Session, g driver.Grant, sent, t instant) 
 	return &Lease{session: s, grant: g, acquiredAt: t.mono, values: ctx, sent: sent, due: due, info: g.Info}
 }
 
-// expireIfDue ends the lease if its trust window has closed by t, and otherwise returns how long it
-// has left.
+// expireIfDue ends the lease if its trust window has closed by t. Otherwise it returns how long the
+// window stays open.
 //
-// doubt: this platform cannot tell a suspended machine from a stepped wall clock. Until the next
-// heartbeat settles it, Valid is false, but the lease is not lost.
+// doubt means that this platform cannot tell a suspended machine from a stepped wall clock. Valid
+// is then false, but the lease is not lost until the next heartbeat settles it.
 func (l *Lease) expireIfDue(t instant) (left time.Duration, doubt bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -181,8 +182,8 @@ func (l *Lease) expireIfDue(t instant) (left time.Duration, doubt bool) {
 		return trust - awake, true
 	}
 	if l.state == leaseHeld {
-		// A window that closes on time after heartbeats that failed: the store is silent. One that
-		// is found closed too late: this process was paused, and another holder may be at work.
+		// If the window closes on time after failed heartbeats, the store is silent. If the session
+		// notices too late, this process was paused, and another holder may be working.
 		late := total-trust > margin(l.session.ttl)
 		l.state = leaseLost
 		l.cause = &LostError{Name: l.grant.Name, Slot: l.grant.Slot, Silent: l.failure != nil && !late, Err: l.failure}
@@ -191,10 +192,10 @@ func (l *Lease) expireIfDue(t instant) (left time.Duration, doubt bool) {
 	return 0, false
 }
 
-// renewed restarts the trust window at sent, unless it had closed by t, when the reply had arrived.
-// In that case this process was paused, another holder may have had the slot, and a delayed copy of
-// our acquire may have taken it for us again. A pause after t does no harm: the window was open
-// when the store had answered, so no other holder had the slot before, and what the store granted
+// renewed restarts the trust window at sent, unless the window had closed by t, the arrival of the
+// reply. If it had closed, this process was paused and another holder may have had the slot. A
+// delayed copy of our acquire may even have retaken it for us. A pause after t does no harm. The
+// window was open when the store answered, so no other holder had the slot, and the renewed lease
 // counts from sent.
 func (l *Lease) renewed(t, sent instant, info driver.Info) bool {
 	l.mu.Lock()
@@ -202,7 +203,7 @@ func (l *Lease) renewed(t, sent instant, info driver.Info) bool {
 	l.info = info
 	trust := l.session.trust
 	awake, total := t.since(l.sent)
-	closed := total >= trust && (suspendIsExact() || awake >= trust) // else the wall clock may have stepped
+	closed := total >= trust && (suspendIsExact() || awake >= trust) // otherwise the wall clock may have stepped
 	if l.state != leaseHeld || closed {
 		return false
 	}
@@ -211,16 +212,16 @@ func (l *Lease) renewed(t, sent instant, info driver.Info) bool {
 	return true
 }
 
-// unanswered records why the last heartbeat failed. The next one may still come before the trust
-// window closes.
+// unanswered records why the last heartbeat failed. Another heartbeat may still succeed before the
+// trust window closes.
 func (l *Lease) unanswered(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failure = err
 }
 
-// end moves a held lease to its final state and reports whether it did. The caller then calls
-// cancelContext.
+// end moves a held lease to its final state. It reports whether the lease was still held. The
+// caller must then call cancelContext.
 func (l *Lease) end(state leaseState, cause error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -234,8 +235,8 @@ func (l *Lease) end(state leaseState, cause error) bool {
 	return true
 }
 
-// cancelContext cancels the context of a lease that has ended, if a caller asked for it. Call it
-// without locks: it may wake many goroutines.
+// cancelContext cancels the context of a lease that has ended, if a caller asked for one. Call it
+// without locks, because it may wake many goroutines.
 func (l *Lease) cancelContext() {
 	l.mu.Lock()
 	cancel := l.cancel
@@ -248,15 +249,15 @@ func (l *Lease) cancelContext() {
 // grants returns how many grants the lease has.
 func (l *Lease) grants() int { return 1 + len(l.grant.Shared) }
 
-// appendGrants appends the grants of the lease, as Extend and Release get them.
+// appendGrants appends the grants of the lease in the form that Extend and Release take.
 func (l *Lease) appendGrants(list []driver.Grant) []driver.Grant {
 	own := l.grant
 	own.Shared = nil
 	return append(append(list, own), l.grant.Shared...)
 }
 
-// result sums up the first results, which are about the grants of this lease: it is lost if any of
-// them is, and renewed if all are. at is the grant that decided.
+// result combines the first results, one for each grant of this lease. The lease is lost if any
+// grant is lost, and renewed if all are renewed. at is the grant that decided.
 func (l *Lease) result(results []driver.Result) (r driver.Result, at driver.Grant) {
 	r, at = results[0], l.grant
 	info := r.Info

@@ -17,7 +17,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// leases records what hooks report about leases.
+// leases records the leases that hooks report.
 type leases struct {
 	mu       sync.Mutex
 	order    []string
@@ -45,7 +45,7 @@ func (l *leases) note(what string, keep func()) {
 	keep()
 }
 
-// told returns what hooks have reported since it was last called.
+// told returns the reports since its last call.
 func (l *leases) told() string {
 	synctest.Wait()
 	l.mu.Lock()
@@ -55,10 +55,10 @@ func (l *leases) told() string {
 	return text
 }
 
-// Hooks report a lease once when it was acquired, with the whole wait for it, and once when it is
-// released, with how long it was held. They report no refusal.
+// Hooks report each lease twice: once when it is acquired, with the whole wait for it, and once
+// when it is released, with how long it was held. They do not report refusals.
 //
-// Fails when wait begins anew with each try, add reports a lease that it refuses, or Release
+// Fails when wait restarts with each attempt, add reports a lease that it refuses, or Release
 // reports twice.
 func TestHooksAreToldOfLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestHooksAreToldOfLeases(t *testing.T) {
 			t.Errorf("of a refusal: %s", got)
 		}
 		began := time.Now()
-		other.faulty.Inject(down) // the first holder never releases it
+		other.faulty.Inject(down) // so the first holder never releases it
 		lease, err := h.Semaphore("job", 1).Acquire(bg)
 		if err != nil {
 			t.Fatal(err)
@@ -120,11 +120,10 @@ func TestHooksAreToldOfLeases(t *testing.T) {
 	})
 }
 
-// A lease that is lost is reported once, with the error that says how, and not as released when it
-// is released after that.
+// A lost lease is reported once, with an error that says how it was lost. A later release of it is
+// not reported.
 //
-// Fails when check or renew ends a lease without reporting it, or Release takes a loss for a
-// release.
+// Fails when check or renew ends a lease without a report, or Release takes a loss for a release.
 func TestHooksAreToldHowALeaseIsLost(t *testing.T) {
 	for name, c := range map[string]struct {
 		lose   func(h host, l *dlock.Lease)
@@ -166,16 +165,16 @@ func TestHooksAreToldHowALeaseIsLost(t *testing.T) {
 	}
 }
 
-// A hook that panics, exits, blocks, or calls the session delays neither the renewal of a lease nor
-// any caller. Close returns in time, and names a hook that does not return.
+// A hook that panics, exits, blocks or calls the session delays neither renewals nor callers. Close
+// returns in time and names a hook that has not returned.
 //
-// Fails when a hook is called on the goroutine of the heartbeat or of the caller, with mu held, or
+// Fails when a hook is called on the goroutine of the heartbeat or the caller, with mu held, or
 // when Close waits forever.
 func TestLeaseHooksHarmNobody(t *testing.T) {
 	for name, c := range map[string]struct {
 		hook   func(h host, lost bool)
 		stuck  bool
-		within time.Duration // that Close may take
+		within time.Duration // maximum duration of Close
 	}{
 		"panics": {hook: func(host, bool) { panic("a hook") }},
 		"exits":  {hook: func(host, bool) { runtime.Goexit() }},
@@ -221,7 +220,7 @@ func TestLeaseHooksHarmNobody(t *testing.T) {
 				advance(beat)
 				wantLost(t, goes)
 				if name == "closes" {
-					advance(2 * timeout) // how long it waits by its own limit
+					advance(2 * timeout) // the longest that Close may wait
 				} else {
 					advance(10 * ttl)
 					wantHeld(t, stays)
@@ -238,7 +237,7 @@ func TestLeaseHooksHarmNobody(t *testing.T) {
 				if stuck != c.stuck || err != nil && !stuck {
 					t.Errorf("Close returned %v", err)
 				}
-				time.Sleep(48 * time.Hour) // hooks that hang end, too
+				time.Sleep(48 * time.Hour) // hooks that hang end within this time
 			})
 		})
 	}
@@ -258,16 +257,17 @@ func ExampleHooks_leases() {
 		panic(err)
 	}
 	_ = lease.Release(context.Background())
-	_ = session.Close(context.Background()) // delivers what is left
+	_ = session.Close(context.Background()) // delivers the remaining events
 	// Output:
 	// acquired report 0
 	// released report error <nil>
 }
 
-// A Called that exits the goroutine of a heartbeat costs the leases one renewal: the next beat
+// If Called exits the goroutine of a heartbeat, the leases miss only one renewal: the next beat
 // comes, and Close returns.
 //
-// Fails when beat does not end in a defer, and when what it left is due again at once.
+// Fails when beat does not end in a defer, and when leases that it did not reach are due again at
+// once.
 func TestCalledThatExits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls, exits atomic.Int32

@@ -2,18 +2,19 @@ package dlock
 
 import "time"
 
-// A leaseList is a doubly linked list of leases in ascending order of key. The links are in the
-// leases, so that removing one costs the same at any position. Most are inserted at the end.
+// A leaseList is a doubly linked list of leases in ascending order of key. The links are part of
+// the leases, so that a removal takes the same time at any position. Most leases are inserted at
+// the end.
 type leaseList struct {
-	node   func(*Lease) *listNode // its links in this list
+	node   func(*Lease) *listNode // returns a lease's links in this list
 	key    func(*Lease) time.Time
 	first  *Lease
 	last   *Lease
-	len    int // leases
-	grants int // of these leases: one may have several
+	len    int // number of leases
+	grants int // number of their grants; a lease may have several
 }
 
-// A listNode is the links of a lease in one list.
+// A listNode holds the links of a lease in one list.
 type listNode struct {
 	in         bool
 	prev, next *Lease
@@ -21,7 +22,7 @@ type listNode struct {
 
 func (l *leaseList) has(lease *Lease) bool { return l.node(lease).in }
 
-// all iterates over the leases from first to last. The loop may remove the one that it is given.
+// all iterates over the leases from first to last. The loop may remove the current lease.
 func (l *leaseList) all(yield func(*Lease) bool) {
 	for lease := l.first; lease != nil; {
 		next := l.node(lease).next
@@ -32,7 +33,7 @@ func (l *leaseList) all(yield func(*Lease) bool) {
 	}
 }
 
-// insert adds leases that all have the same key, after those that have it already.
+// insert inserts leases that all have the same key. They follow earlier leases with this key.
 func (l *leaseList) insert(leases ...*Lease) {
 	if len(leases) == 0 {
 		return
@@ -54,7 +55,7 @@ func (l *leaseList) insert(leases ...*Lease) {
 	}
 }
 
-// remove removes leases; those that are not in the list are left alone.
+// remove removes leases. It ignores leases that are not in the list.
 func (l *leaseList) remove(leases ...*Lease) {
 	for _, lease := range leases {
 		p := l.node(lease)
@@ -68,7 +69,7 @@ func (l *leaseList) remove(leases ...*Lease) {
 	}
 }
 
-// nextOf and prevOf return the links of a lease, or, for nil, the ends of the list.
+// nextOf and prevOf return the links of a lease. For nil they return the ends of the list.
 func (l *leaseList) nextOf(lease *Lease) **Lease {
 	if lease == nil {
 		return &l.first

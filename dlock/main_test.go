@@ -6,5 +6,5 @@ import (
 	"go.uber.org/goleak"
 )
 
-// No goroutine is left after the tests; for each test its bubble proves that already.
+// The tests leave no goroutine behind. For tests in a bubble, the bubble already checks this.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

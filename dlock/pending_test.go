@@ -10,12 +10,12 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// Pending releases are made in batches, are dropped after one TTL, when the grants have expired,
-// and are bounded: a store that was down for long does not get a flood of old releases when it is
-// back.
+// Pending releases are sent in batches, are dropped after one TTL, when their grants have expired,
+// and are limited in number. So a store that returns after a long outage gets no flood of old
+// releases.
 //
-// Fails when beat keeps those that have expired (all 120 are released), when releasePending sends
-// all at once, or when addPending has no bound.
+// Fails when beat keeps expired ones (all 120 are released), when releasePending sends all at once,
+// or when addPending has no limit.
 func TestPendingReleasesAreBounded(t *testing.T) {
 	given := func(h host, since int) (n, largest int) {
 		for _, c := range h.spy.released()[since:] {
@@ -68,8 +68,8 @@ func TestPendingReleasesAreBounded(t *testing.T) {
 	})
 }
 
-// When a grant is to be released because the store did not answer, leases are renewed early as
-// well, which soon shows whether the store answers.
+// If a grant must be released because the store did not answer, leases are also renewed early. This
+// soon shows whether the store answers.
 //
 // Fails when beat only releases.
 func TestGivingBackSharedRenews(t *testing.T) {

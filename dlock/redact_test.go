@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// A token is a secret: it is never printed or logged.
+// Tokens are secrets: nothing prints or logs them.
 //
 // Fails when a method of redact.go is removed.
 func TestTokensAreNotPrinted(t *testing.T) {
@@ -30,7 +30,7 @@ func TestTokensAreNotPrinted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer lease.Release(context.Background()) // or its window would close during another test
+	defer lease.Release(context.Background()) // otherwise its window would close during another test
 	_, refused := memlock.New().TryAcquire(t.Context(), driver.Request{Name: "a", Slots: -1, Token: token,
 		TTL: time.Second})
 	grant := driver.Grant{Name: "a", Token: token}
@@ -39,7 +39,7 @@ func TestTokensAreNotPrinted(t *testing.T) {
 	for _, v := range []any{grant, &grant, []driver.Grant{grant}, request, &request, lease, session, refused} {
 		fmt.Fprintf(&out, "%v %+v %s %q\n", v, v, v, v)
 		for _, h := range []slog.Handler{slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil)} {
-			if _, many := v.([]driver.Grant); !many { // slog does not look into lists
+			if _, many := v.([]driver.Grant); !many { // slog does not format the elements of lists
 				slog.New(h).Info("look", "at", v)
 			}
 		}
@@ -54,7 +54,7 @@ func TestTokensAreNotPrinted(t *testing.T) {
 	}
 }
 
-// recorder remembers the last token.
+// recorder remembers the token of the last request.
 type recorder struct {
 	dlock.DistributedLock
 	token string

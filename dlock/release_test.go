@@ -14,11 +14,11 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// I5: a host that lost its slot neither extends nor releases the lease of the new holder, and gets
+// I5: a host that has lost its slot neither extends nor releases the new holder's lease, and gets
 // ErrLost.
 //
-// Fails when releaseNow answers nil for Lost; when the store released by name alone (memlock's find
-// ignoring the token) the new holder would lose its slot.
+// Fails when releaseNow returns nil for Lost. If the store released by name alone (memlock's find
+// ignoring the token), the new holder would lose its slot.
 func TestI5_ReleaseAfterLossTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -48,7 +48,7 @@ func TestI5_ReleaseAfterLossTakesNothing(t *testing.T) {
 	})
 }
 
-// I5: what the session sends for one lease never names another.
+// I5: a release of one lease never names another lease.
 //
 // Fails when releaseNow sends the grants of all leases.
 func TestI5_ReleaseNamesOneLease(t *testing.T) {
@@ -80,8 +80,8 @@ func TestI5_ReleaseNamesOneLease(t *testing.T) {
 	})
 }
 
-// I2: when the release reaches the store, the lease has ended here: another holder may start at
-// that moment.
+// I2: when the release reaches the store, the lease has already ended here, because another holder
+// may start at that moment.
 //
 // Fails when Release calls end after releaseNow.
 func TestI2_ReleaseEndsTheLeaseFirst(t *testing.T) {
@@ -105,8 +105,8 @@ func TestI2_ReleaseEndsTheLeaseFirst(t *testing.T) {
 	})
 }
 
-// A second Release returns what the first did and frees nothing: the slot may have another holder
-// meanwhile.
+// A second Release returns the result of the first and frees nothing, because the slot may have a
+// new holder.
 //
 // Fails when Release calls releaseNow without the Once.
 func TestI5_ReleaseTwice(t *testing.T) {
@@ -135,8 +135,8 @@ func TestI5_ReleaseTwice(t *testing.T) {
 	})
 }
 
-// Ten Releases at the same time are one, and all of them wait for its answer. (In real time: to
-// wait for a sync.Once stops the clock of a bubble.)
+// Ten concurrent Releases send one request, and all of them wait for its answer. The test runs in
+// real time, because waiting for a sync.Once stops a bubble's clock.
 //
 // Fails as the test above does, or if the others return before the first has its answer.
 func TestI5_ReleaseAtTheSameTime(t *testing.T) {
@@ -161,11 +161,10 @@ func TestI5_ReleaseAtTheSameTime(t *testing.T) {
 	}
 }
 
-// A heartbeat whose answer comes after the release changes nothing any more, whatever the answer
-// is.
+// A heartbeat that is answered after the release changes nothing, whatever the answer.
 //
-// Fails when end does not check the state (the "lost" would become the cause of a released lease,
-// or the other way round).
+// Fails when end does not check the state: "lost" would become the cause of a released lease, or
+// the reverse.
 func TestReleaseDuringAHeartbeat(t *testing.T) {
 	for _, outcome := range []driver.GrantOutcome{driver.GrantOK, driver.GrantLost, driver.GrantUnknown} {
 		synctest.Test(t, func(t *testing.T) {
@@ -193,8 +192,8 @@ func TestReleaseDuringAHeartbeat(t *testing.T) {
 	}
 }
 
-// The release runs on a context of its own, because the run's has usually ended. The values stay
-// (tracing).
+// The release has its own context, because the run's context has usually ended. The values are
+// kept, for tracing.
 //
 // Fails when releaseNow derives its context from ctx without WithoutCancel, or from
 // context.Background.
@@ -223,7 +222,7 @@ func TestReleaseOnACancelledContext(t *testing.T) {
 	})
 }
 
-// The lease's context has the values, not the end, of the one that it was acquired with.
+// The lease's context has the values of the acquire's context but does not end with it.
 //
 // Fails when Context derives the context without WithoutCancel, or from context.Background.
 func TestContextOutlivesTheAcquire(t *testing.T) {
@@ -248,8 +247,8 @@ func TestContextOutlivesTheAcquire(t *testing.T) {
 	})
 }
 
-// I7: while the store is down Release returns within StoreTimeout. The slot is freed, by token,
-// soon after the store is back, long before its lease would end, and without any call of the user.
+// I7: while the store is down, Release returns within StoreTimeout. Soon after the store is back,
+// the slot is freed by its token, long before the lease would end and without any call by the user.
 //
 // Fails when releaseNow does not call releaseLater, or when beat does not call releasePending.
 func TestI7_ReleaseWhileTheStoreIsDown(t *testing.T) {
@@ -282,9 +281,9 @@ func TestI7_ReleaseWhileTheStoreIsDown(t *testing.T) {
 	}
 }
 
-// A store that answers Unknown for one grant of a release has not released it.
+// If a store answers Unknown for one grant of a release, that grant is not released yet.
 //
-// Fails when releaseNow looks only for Lost, or releasePending drops what is Unknown.
+// Fails when releaseNow checks only for Lost, or releasePending drops Unknown grants.
 func TestReleaseUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -302,7 +301,7 @@ func TestReleaseUnknown(t *testing.T) {
 	})
 }
 
-// unknownReleases answers Unknown for the first grants to be released.
+// unknownReleases answers Unknown for the first grants to release.
 type unknownReleases struct {
 	dlock.DistributedLock
 	left int
@@ -315,9 +314,10 @@ func (u *unknownReleases) Release(ctx context.Context, grants ...driver.Grant) (
 	return u.DistributedLock.Release(ctx, grants...)
 }
 
-// A context that is asked for after the lease has ended has ended too, with the cause.
+// If a caller asks for the context only after the lease has ended, the context has ended, too, with
+// the cause.
 //
-// Fails when Context does not look at the state.
+// Fails when Context does not check the state.
 func TestContextAskedForTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
@@ -337,7 +337,7 @@ func TestContextAskedForTooLate(t *testing.T) {
 	})
 }
 
-// A context that was requested in time ends with the release, before the store is called.
+// I2: a context that exists at the release ends before the store is called.
 //
 // Fails when Release does not call cancelContext.
 func TestI2_ContextEndsWithTheRelease(t *testing.T) {

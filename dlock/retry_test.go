@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// An unanswered heartbeat is repeated after TTL/10 to TTL/10 + TTL/20, until the window
-// closes; answered again, the beat falls back to TTL/3. One failure never ends it.
+// An unanswered heartbeat is repeated after TTL/10 to TTL/10 + TTL/20, until the window closes.
+// After an answer, the interval is TTL/3 again. A single failure never ends the heartbeat.
 //
 // Fails when beat does not shorten the wait after a failure, when retryWait is TTL/2 and, for
 // "panics", when the call does not recover.
@@ -30,10 +30,10 @@ func TestUnansweredHeartbeatIsRepeated(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				// with time for two pauses before the last third of the window
+				// The TTL leaves time for two pauses before the last third of the window.
 				const ttl, beat = 300 * time.Second, 100 * time.Second
 				h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: ttl, StoreTimeout: timeout})
-				if name == "knows nothing" { // the answer is complete, and says Unknown
+				if name == "knows nothing" { // the answer is complete but says Unknown
 					calls := 0
 					h.spy.onExtend = func(results []driver.Result, err error) ([]driver.Result, error) {
 						if calls++; calls <= 2 {
@@ -62,15 +62,15 @@ func TestUnansweredHeartbeatIsRepeated(t *testing.T) {
 	}
 }
 
-// A store that is back shortly before the window closes is found in time: in the last third of the
-// window it is called every half of StoreTimeout, each time for that long, and not more often, even
-// if it fails fast.
+// A store that is back shortly before the window closes is noticed in time. In the last third of
+// the window, the session calls it every half StoreTimeout with a timeout of the same length, and
+// no more often even if calls fail fast.
 //
-// Fails when renew pauses as before, or waits for all of StoreTimeout.
+// Fails when renew pauses as before, or waits for a whole StoreTimeout.
 func TestLastThirdOfTheWindow(t *testing.T) {
 	for name, fault := range map[string]dlocktest.Fault{"fails": down, "hangs": dlocktest.Hang} {
 		t.Run(name, func(t *testing.T) {
-			for range 20 { // the pauses are random
+			for range 20 { // because the pauses are random
 				synctest.Test(t, func(t *testing.T) {
 					h := newHost(t, memlock.New(), dlock.SessionOptions{})
 					lease := h.take(t, "job", 1)
@@ -99,10 +99,9 @@ func TestLastThirdOfTheWindow(t *testing.T) {
 	}
 }
 
-// What failed waits for its retry; it does not take the turns of those that are not due yet.
+// Failed leases wait for their retry and do not take the calls of leases that are not due yet.
 //
-// Fails when nextRenewal does not look at failing (it is asked again after beat/2, before it may
-// be).
+// Fails when nextRenewal ignores failing (the retry comes after beat/2, too early).
 func TestRetryIsNotHurried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
@@ -110,7 +109,7 @@ func TestRetryIsNotHurried(t *testing.T) {
 			h.take(t, name, 1)
 		}
 		h.faulty.Inject(down, dlocktest.OpExtend)
-		advance(beat - time.Millisecond) // none is due by itself
+		advance(beat - time.Millisecond) // no lease is due yet
 		tried := map[string]time.Time{}
 		for _, c := range h.spy.extended() {
 			name := c.grants[0].Name

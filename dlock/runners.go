@@ -2,9 +2,9 @@ package dlock
 
 import "time"
 
-// Runners shows whether the heartbeat succeeds, so that a Session is a cluster.Runner: "renewing"
-// (even if there is nothing to renew), "failing" with the last error, or "closed". It reads memory
-// only.
+// Runners reports the state of the heartbeat, so that a Session is a cluster.Runner. The state is
+// "renewing", even if there is nothing to renew; "failing", with the last error; or "closed".
+// Runners only reads memory.
 func (s *Session) Runners(show func(kind, name, state string, changedAt time.Time, err error)) {
 	s.mu.Lock()
 	state, now := "renewing", renewalState{}

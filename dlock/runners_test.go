@@ -13,8 +13,7 @@ import (
 
 // A Session shows whether its leases are renewed, since when, and the last error.
 //
-// Fails when a heartbeat that fails is shown as one that renews, or the instant moves with each
-// failure.
+// Fails when a failing heartbeat is shown as renewing, or when the time changes with each failure.
 func TestSessionShowsItsHeartbeat(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

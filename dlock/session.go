@@ -22,22 +22,23 @@ const (
 	DefaultStoreTimeout = time.Second
 )
 
-// SessionOptions are the settings of a Session. The zero value is fine. NewSession returns all
-// faults of the settings at once.
+// SessionOptions are the settings of a Session. The zero value is valid. NewSession reports all
+// invalid settings at once.
 type SessionOptions struct {
-	// TTL is the length of a lease: how long the lock of a dead process stays taken. Leases are
-	// renewed every TTL/3, so a process may hold one for longer. At least three times StoreTimeout,
-	// at most 24 h, and at most what the store accepts (on Redis, its QuarantineTTL). Default 15 s.
+	// TTL is the length of a lease, and so how long the lock of a dead process stays taken. The
+	// session renews leases every TTL/3, so a process can hold one for longer. At least three times
+	// StoreTimeout, at most 24 h, and at most the store's maximum (on Redis, its QuarantineTTL).
+	// Default 15 s.
 	TTL time.Duration
-	// StoreTimeout bounds each acquire, each heartbeat and each release. An acquire that has no
-	// answer after half of it sends its request again, so the store should answer within that half.
+	// StoreTimeout limits each acquire, heartbeat and release. If an acquire has no answer after
+	// half of it, the session sends the request again, so the store should answer within that half.
 	// 1 ms to 8 h. Default 1 s.
 	StoreTimeout time.Duration
 	// Holder identifies this process to operators as the owner of its leases. Default: host name,
-	// process id and a random part, as NewHolder returns.
+	// process ID and a random part, as returned by NewHolder.
 	Holder Holder
-	// Hooks report each call to the store, and leases that are acquired, lost and released.
-	// Default: none.
+	// Hooks report each call to the store and leases that are acquired, lost or released. Default:
+	// none.
 	Hooks Hooks
 }
 
@@ -54,7 +55,7 @@ func (s SessionOptions) withDefaults() SessionOptions {
 	return s
 }
 
-// Validate checks the options against each other.
+// Validate checks the options, alone and against each other.
 func (s SessionOptions) Validate() error {
 	s = s.withDefaults()
 	var errs []error
@@ -74,14 +75,14 @@ func (s SessionOptions) Validate() error {
 	return errors.Join(errs...)
 }
 
-// A Session holds the leases of one process on one store and renews them. Its methods may be called
-// from any goroutine.
+// A Session holds the leases of one process on one store and renews them. Its methods are safe for
+// concurrent use.
 //
-// Leases are renewed in batches of up to 500, spread evenly over a third of the TTL. A lease is due
-// a third of the TTL after its last renewal, or a tenth (plus up to a twentieth, at random) after a
-// renewal that failed; in the last third of its trust window it is retried every half StoreTimeout.
-// A store with shards (see Sharder) is renewed shard by shard, so that none waits for another.
-// Between renewals a Session has no goroutine.
+// The Session renews leases in batches of up to 500, spread evenly over a third of the TTL. A lease
+// is due a third of the TTL after its last renewal. After a failed renewal, it is due after a tenth
+// of the TTL plus up to a twentieth at random. In the last third of its trust window, it is retried
+// every half StoreTimeout. If the store has shards (see Sharder), no shard waits for another.
+// Between renewals, a Session has no goroutine.
 type Session struct {
 	calls        storeCalls
 	holder       Holder
@@ -89,38 +90,39 @@ type Session struct {
 	trust        time.Duration
 	storeTimeout time.Duration
 	hooks        Hooks
-	events       notify.Queue   // of leases, for hooks
-	sharder      driver.Sharder // nil: the store has no shards
+	events       notify.Queue   // of leases, for the hooks
+	sharder      driver.Sharder // nil if the store has no shards
 	multi        bool           // the store is a SharedLimiter
 	rates        bool           // the store is a RateLimiter
 	delays       bool           // the store is a Delayer
 
-	// life is the context of heartbeats. Close ends it, so as not to wait for a store that hangs.
+	// life is the context of heartbeats. Close cancels it, so as not to wait for a store that
+	// hangs.
 	life    context.Context
 	endLife context.CancelFunc
 
 	mu            sync.Mutex
 	closed        bool
-	expiryQueue   leaseList   // every held lease, by the start of its trust window
+	expiryQueue   leaseList   // every held lease, sorted by the start of its trust window
 	expiryTimer   *time.Timer // runs expireLeases
-	expiryTimerAt time.Time   // when it fires; zero: it is stopped
-	watched       int         // held leases whose end a caller waits for
+	expiryTimerAt time.Time   // when it fires; zero if stopped
+	watched       int         // number of held leases whose end a caller waits for
 	sleepTimer    *time.Timer // runs checkSleep; nil while watched is 0
 	slept         time.Duration
 
-	main       heartbeat             // of names without a shard: of all, if the store has no shards
+	main       heartbeat             // for names without a shard, so for all if the store has no shards
 	heartbeats map[string]*heartbeat // by shard, see Sharder
 	renewNowAt time.Time             // when renewNow was last called
 }
 
-// A pendingRelease is a grant of unknown outcome. It is released by its token as soon as the store
-// answers, so that its slot does not stay taken for a TTL.
+// A pendingRelease is a grant of unknown outcome. The session releases it by its token as soon as
+// the store answers. Otherwise its slot could stay taken for a TTL.
 type pendingRelease struct {
 	driver.Grant
-	expiresAt time.Time // when the grant, if there was one, has expired
+	expiresAt time.Time // when the grant, if there was one, will have expired
 }
 
-// NewSession checks the options against each other and against the store. It starts nothing and
+// NewSession checks the options and the store, and whether they fit together. It starts nothing and
 // does not call the store.
 func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
 	opts = opts.withDefaults()
@@ -162,18 +164,19 @@ func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
 	return s, nil
 }
 
-// Holder returns the owner of the leases, as operators see it.
+// Holder returns the owner of the leases, as shown to operators.
 func (s *Session) Holder() Holder { return s.holder }
 
 // TTL returns the length of the leases.
 func (s *Session) TTL() time.Duration { return s.ttl }
 
-// Close stops the heartbeat. It makes one last try, bounded by StoreTimeout, to release grants
-// whose outcome is unknown, and returns an error if that failed; they then expire within a TTL. It
-// then waits for Hooks: up to StoreTimeout for the events that are left and as long again for the
-// last call. If a hook has not returned, the error names it.
+// Close stops the heartbeat. It makes one last attempt, limited by StoreTimeout, to release grants
+// of unknown outcome. If that fails, it returns an error, and the grants expire within a TTL. It
+// then waits up to StoreTimeout for hooks to handle the remaining events, and again up to
+// StoreTimeout for the last hook to return. If a hook has not returned, the error names it.
 //
-// Release your leases first: one that is still held is no longer renewed, and expires within a TTL.
+// Release your leases first. A lease that is still held is no longer renewed and expires within a
+// TTL.
 func (s *Session) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.storeTimeout)
 	defer cancel()
@@ -203,7 +206,7 @@ func (s *Session) Close(ctx context.Context) error {
 	s.mu.Unlock()
 	errs := make([]error, len(heartbeats))
 	var all sync.WaitGroup
-	for i := range pending { // in parallel: one server may hang
+	for i := range pending { // in parallel, because one server may hang
 		if len(pending[i]) > 0 {
 			all.Go(func() { pending[i], errs[i] = s.releasePending(ctx, pending[i]) })
 		}
@@ -211,7 +214,7 @@ func (s *Session) Close(ctx context.Context) error {
 	all.Wait()
 	s.mu.Lock()
 	for i, h := range heartbeats {
-		h.pending = pending[i] // for another Close
+		h.pending = pending[i] // for another call of Close
 	}
 	s.mu.Unlock()
 	if hook := s.events.Close(s.storeTimeout); hook != "" {
@@ -220,15 +223,15 @@ func (s *Session) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// acquire makes one attempt: one request, which is sent once more if its reply is lost. The caller
-// has waited since began. A mutex is a semaphore of 0 slots.
+// acquire makes one attempt. It sends the request once more if the first reply is lost. The caller
+// has waited since began. A mutex is a semaphore with 0 slots.
 func (s *Session) acquire(ctx context.Context, began time.Time, m Semaphore, tick *driver.Tick) (*Lease, error) {
 	name, slots := m.name, m.slots
 	req := driver.Request{Name: name, Slots: slots, Shared: m.shared, Holder: s.holder, Token: crand.Text(), TTL: s.ttl}
 	first := new(struct {
 		lazyDeadline
 		tick driver.Tick
-	}) // one allocation, because refused attempts are frequent
+	}) // a single allocation, because refused attempts are frequent
 	if tick != nil {
 		first.tick = *tick
 		req.Tick = &first.tick
@@ -262,7 +265,7 @@ func (s *Session) acquire(ctx context.Context, began time.Time, m Semaphore, tic
 	grant, sent, err := s.ask(&first.lazyDeadline, req, false)
 	unknown := isUnknown(err)
 	if unknown && ctx.Err() == nil {
-		// Maybe only the reply was lost. The same token finds the grant that was made then.
+		// Perhaps only the reply was lost. The same token finds a grant that was already made.
 		grant, sent, err = s.ask(&lazyDeadline{parent: ctx, at: deadline}, req, true)
 	}
 	if err == nil {
@@ -273,10 +276,10 @@ func (s *Session) acquire(ctx context.Context, began time.Time, m Semaphore, tic
 			if s.add(lease, t.mono.Add(s.trust-total), began) {
 				return lease, nil
 			}
-			// The session was closed meanwhile, and has no heartbeat that could release the grant.
+			// The session was closed meanwhile and has no heartbeat to release the grant.
 			ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 			defer cancel()
-			_, _ = s.calls.release(ctx, lease.appendGrants(nil)) // if that fails, it expires within a TTL
+			_, _ = s.calls.release(ctx, lease.appendGrants(nil)) // if this fails, the grant expires within a TTL
 			return nil, ErrClosed
 		}
 		err = errors.New("the answer came later than the lease can be trusted")
@@ -289,7 +292,7 @@ func (s *Session) acquire(ctx context.Context, began time.Time, m Semaphore, tic
 		if no, ok := errors.AsType[*NotAcquiredError](err); ok {
 			return nil, no
 		}
-		return nil, &NotAcquiredError{Name: name, Slots: slots} // a store that gave no reason
+		return nil, &NotAcquiredError{Name: name, Slots: slots} // the store gave no reason
 	}
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%s: acquire: %w", name, context.Cause(ctx))
@@ -311,7 +314,7 @@ func (s *Session) ask(ctx *lazyDeadline, req driver.Request, again bool) (g driv
 	return g, sent, err
 }
 
-// checkGrant returns an error if a grant does not fit its request.
+// checkGrant returns an error if a grant does not match its request.
 func checkGrant(req driver.Request, g driver.Grant, again bool) error {
 	wrong := func(g driver.Grant, l SemaphoreSpec) error {
 		slots := max(1, l.Slots, g.Info.SlotLimit)
@@ -339,7 +342,7 @@ func checkGrant(req driver.Request, g driver.Grant, again bool) error {
 	return nil
 }
 
-// perhapsGranted returns the grants that may have been made, to be released by their token.
+// perhapsGranted returns the grants that the store may have made, to be released by their token.
 func perhapsGranted(r driver.Request) []driver.Grant {
 	list := []driver.Grant{{Name: r.Name, Slots: r.Slots, Slot: driver.AnySlot, Token: r.Token}}
 	for _, l := range r.Shared {
@@ -350,7 +353,7 @@ func perhapsGranted(r driver.Request) []driver.Grant {
 
 func isUnknown(err error) bool { return err != nil && !errors.Is(err, ErrNotAcquired) }
 
-// releaseNow releases the grants of one lease, whether or not ctx has ended.
+// releaseNow releases the grants of one lease, even if ctx has ended.
 func (s *Session) releaseNow(ctx context.Context, grants []driver.Grant) error {
 	call := &lazyDeadline{parent: context.WithoutCancel(ctx), at: time.Now().Add(s.storeTimeout)}
 	defer call.end()
@@ -373,9 +376,9 @@ func (s *Session) releaseNow(ctx context.Context, grants []driver.Grant) error {
 	return cmp.Or(unknown, lost)
 }
 
-// RenewalLateness returns how late the most overdue renewal of a lease is, beyond the third of the
-// TTL after which it is due and the StoreTimeout that it may take; 0 if none is late. It reads
-// clocks and does not call the store.
+// RenewalLateness returns how late the most overdue lease renewal is, or 0 if none is late. A
+// renewal is late if it is not done StoreTimeout after it was due, a third of the TTL after the
+// last one. RenewalLateness reads clocks and does not call the store.
 func (s *Session) RenewalLateness() time.Duration {
 	t := now()
 	s.mu.Lock()

@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// choosy is a store that checks its settings and bounds TTLs.
+// choosy is a store that checks its settings and limits TTLs.
 type choosy struct {
 	dlock.DistributedLock
 	fault  error
@@ -24,15 +24,15 @@ type choosy struct {
 func (c choosy) Check() error          { return c.fault }
 func (c choosy) MaxTTL() time.Duration { return c.maxTTL }
 
-// I11: all faults come back at once, each with how to fix it, and the store is not called.
+// I11: NewSession reports all faults at once and says how to fix each. It does not call the store.
 //
-// Fails when NewSession returns at the first fault, or does not ask for Check or MaxTTL.
+// Fails when NewSession stops at the first fault, or does not call Check or MaxTTL.
 func TestNewSessionReportsAllFaults(t *testing.T) {
 	store := memlock.New()
 	for name, c := range map[string]struct {
 		store dlock.DistributedLock
 		opts  dlock.SessionOptions
-		want  []string // none: no fault
+		want  []string // empty if there is no fault
 	}{
 		"zero options": {store, dlock.SessionOptions{}, nil},
 		"shortest TTL": {store, dlock.SessionOptions{TTL: 3 * time.Second}, nil},
@@ -79,9 +79,9 @@ func TestNewSessionReportsAllFaults(t *testing.T) {
 	}
 }
 
-// The defaults are those that the comments of the fields state.
+// The defaults match the field comments.
 //
-// Fails when one is changed in the code only.
+// Fails when a default is changed only in the code.
 func TestDefaults(t *testing.T) {
 	s, err := dlock.NewSession(memlock.New(), dlock.SessionOptions{})
 	if err != nil {
@@ -98,10 +98,11 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// I6: the slot of a host that died (its calls no longer reach the store), or that closed without
-// releasing, can be granted one TTL after the last extend that the store got, and not before.
+// I6: one TTL after the last extend that reached the store, and not before, the slot of a host can
+// be granted again. The host may have died, so that its calls no longer arrive, or it closed its
+// session without a release.
 //
-// Fails when Close leaves the heartbeat running, or when the TTL of a request is not the session's.
+// Fails when Close leaves the heartbeat running, or when a request's TTL is not the session's.
 func TestI6_AbandonedSlot(t *testing.T) {
 	for name, abandon := range map[string]func(t *testing.T, h host){
 		"died":   func(t *testing.T, h host) { h.faulty.Inject(down) },
@@ -134,7 +135,7 @@ func TestI6_AbandonedSlot(t *testing.T) {
 	}
 }
 
-// I7: no call takes longer than StoreTimeout, even if the store hangs, and the session recovers
+// I7: no call takes longer than StoreTimeout even if the store hangs, and the session recovers
 // without a restart.
 //
 // Fails when ask, releaseNow or Close has no deadline, or when acquire gives its second request a
@@ -180,7 +181,7 @@ func TestI7_NoCallTakesLongerThanStoreTimeout(t *testing.T) {
 				wantHeld(t, running)
 
 				h.faulty.Inject(fault)
-				h.Semaphore("job", 1).TryAcquire(bg) // leaves something for Close to give back
+				h.Semaphore("job", 1).TryAcquire(bg) // leaves a release for Close
 				wantAtMost(t, timeout, "Close", func() {
 					if err := h.Close(bg); (err == nil) != (name == "is nearly in time") {
 						t.Errorf("Close: %v", err)
@@ -191,10 +192,10 @@ func TestI7_NoCallTakesLongerThanStoreTimeout(t *testing.T) {
 	}
 }
 
-// I7: Close does not wait for a heartbeat of many batches that hangs.
+// I7: if a heartbeat of many batches hangs, Close does not wait for it.
 //
-// Fails when Close does not end life (it took a second here), or when beat continues with the next
-// batch after it.
+// Fails when Close does not end life (it then took a second), or when beat continues with the next
+// batch afterwards.
 func TestI7_CloseDuringAHeartbeatThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
@@ -203,7 +204,7 @@ func TestI7_CloseDuringAHeartbeatThatHangs(t *testing.T) {
 			leases = append(leases, h.take(t, name, 1))
 		}
 		h.faulty.Inject(dlocktest.Hang)
-		advance(beat/3 + 100*time.Millisecond) // a third of them is being renewed
+		advance(beat/3 + 100*time.Millisecond) // a third of the leases have been sent for renewal
 		wantAtMost(t, 0, "Close", func() {
 			if err := h.Close(bg); err != nil {
 				t.Error(err)
@@ -221,17 +222,18 @@ func TestI7_CloseDuringAHeartbeatThatHangs(t *testing.T) {
 	})
 }
 
-// A trust window may end while Close makes the pending releases.
+// A trust window may close while Close makes the pending releases.
 //
-// Fails, under the race detector, if Close writes without the lock what the end of a lease reads.
+// Fails under the race detector if Close writes fields without the lock that the end of a lease
+// reads.
 func TestWindowClosesDuringClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
 		lease := h.take(t, "job", 1)
 		h.faulty.Inject(dlocktest.Hang)
 		advance(trusted - 1500*time.Millisecond)
-		h.Mutex("unsettled").TryAcquire(bg) // for a second
-		if err := h.Close(bg); err == nil { // for another
+		h.Mutex("unsettled").TryAcquire(bg) // takes a second
+		if err := h.Close(bg); err == nil { // takes another second
 			t.Error("the test is wrong: nothing was left to give back")
 		}
 		advance(time.Second)
@@ -240,10 +242,10 @@ func TestWindowClosesDuringClose(t *testing.T) {
 }
 
 // Close makes the pending releases, once and in batches, and ends the session. The end of the
-// bubble shows that no goroutine is left.
+// bubble shows that no goroutine remains.
 //
-// Fails when Close does not call releasePending or stops with its caller's context, or when acquire
-// does not look at closed.
+// Fails when Close does not call releasePending, stops with its caller's context, or when acquire
+// does not check closed.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -292,9 +294,9 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// Close returns an error if a release failed; the lease then expires.
+// Close returns an error if a release failed. The lease then expires.
 //
-// Fails when Close ignores the error, or an Unknown.
+// Fails when Close ignores the error or an Unknown.
 func TestCloseWhileTheStoreIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -319,8 +321,8 @@ func TestCloseWhileTheStoreIsDown(t *testing.T) {
 	})
 }
 
-// A lease that is held when its session is closed is no longer renewed, expires on time, and can
-// still be released.
+// If a lease is held when its session is closed, it is no longer renewed and expires on time. It
+// can still be released.
 //
 // Fails when Close ends the leases, or when beat runs after Close.
 func TestCloseWhileHolding(t *testing.T) {
@@ -346,10 +348,11 @@ func TestCloseWhileHolding(t *testing.T) {
 	})
 }
 
-// An acquire that is in flight when its session is closed returns ErrClosed and releases its grant
-// at once: a lease of a closed session would never be renewed.
+// If a session is closed during an acquire, the acquire returns ErrClosed and releases its grant at
+// once, because a closed session would never renew it.
 //
-// Fails when acquire does not release when add refuses: the slot then stays taken for a TTL.
+// Fails when acquire does not release the grant after add has refused it: the slot then stays taken
+// for a TTL.
 func TestCloseDuringAnAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -367,8 +370,8 @@ func TestCloseDuringAnAcquire(t *testing.T) {
 			t.Error("the session goes on after Close")
 		}
 	})
-	// Without an answer there is nothing to give back: a grant that may have been made expires.
-	// (Fails when releaseLater does not check closed.)
+	// Without an answer, the session releases nothing, and a grant that the store may have made
+	// expires. (Fails when releaseLater does not check closed.)
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
 		h.faulty.Inject(dlocktest.Hang, dlocktest.OpAcquire)

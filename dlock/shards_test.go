@@ -14,17 +14,17 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// A cluster is a store of several servers: a name is on the server of its first letter, unless it
-// was moved.
+// A cluster is a store with several servers. The first letter of a name selects its server, unless
+// the name was moved.
 type cluster struct {
 	dlock.DistributedLock
 
 	mu     sync.Mutex
 	moved  map[string]string
 	hung   map[string]bool
-	shards []string // the shards of every call to Extend
-	sizes  []int    // and for how many leases it was
-	most   int      // calls to Extend at once on one shard
+	shards []string // the shard of every call to Extend
+	sizes  []int    // the number of leases in every call to Extend
+	most   int      // maximum concurrent calls to Extend on one shard
 	going  map[string]int
 }
 
@@ -46,7 +46,7 @@ func (c *cluster) shard(name string) string {
 	return name[:1]
 }
 
-// set makes servers hang, one for each letter.
+// set sets which servers hang. Each letter is a server.
 func (c *cluster) set(hung string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,7 +56,7 @@ func (c *cluster) set(hung string) {
 	}
 }
 
-// reach waits for the servers of the grants, as a call for all of them does.
+// reach waits for the servers of the grants, as a call with all of these grants would.
 func (c *cluster) reach(ctx context.Context, grants ...driver.Grant) error {
 	c.mu.Lock()
 	hangs := false
@@ -131,10 +131,10 @@ func take(t *testing.T, session *dlock.Session, name string) *dlock.Lease {
 	return lease
 }
 
-// A server that hangs costs the leases on it, even if they are many: those of the other servers are
-// renewed in time, by calls of their own, of at most 500 leases, one at a time.
+// A server that hangs costs only its own leases, even if there are many. The leases of other
+// servers are renewed in time, by separate calls of at most 500 leases, one call at a time.
 //
-// Fails when all leases are in one renewQueue, whose calls then last for StoreTimeout each.
+// Fails when all leases share one renewQueue, whose calls then take StoreTimeout each.
 func TestShardThatHangsCostsItsOwnLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, session := newSharded(t)
@@ -182,9 +182,9 @@ func TestShardThatHangsCostsItsOwnLeases(t *testing.T) {
 	})
 }
 
-// A name that moves to another server, because a slot was moved or a replica took over, is renewed
-// there, also when what stays behind is on a server that hangs, and there are more leases than one
-// call renews.
+// If a name moves to another server, because its hash slot moved or a replica took over, the
+// session renews it there. This also holds if the remaining leases are on a server that hangs, and
+// if there are more leases than one call renews.
 //
 // Fails when followShards gets only the leases of the call, or when a lease stays in the renewQueue
 // of its first shard.
@@ -220,7 +220,8 @@ func TestLeasesFollowTheirNames(t *testing.T) {
 // Pending releases on a server that hangs do not delay those on other servers, neither in the
 // heartbeat nor in Close.
 //
-// Fails when releaseLater has one list for all, and if Close calls one server after the other.
+// Fails when releaseLater has one list for all servers, and if Close calls one server after the
+// other.
 func TestPendingReleasesOfAShardThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, session := newSharded(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// holding returns how many leases of a name there are.
+// holding returns how many leases of a name exist.
 func holding(t *testing.T, store *memlock.Store, name string) int {
 	t.Helper()
 	list, err := store.List(t.Context(), name, 1)
@@ -24,7 +24,7 @@ func holding(t *testing.T, store *memlock.Store, name string) int {
 	return len(list)
 }
 
-// joint returns a session on a store that can be made to fail, and a semaphore of two names.
+// joint returns a session and a semaphore of two names. Calls to its store can be made to fail.
 func joint(t *testing.T) (*memlock.Store, *dlocktest.Faulty, *dlock.Session, dlock.Semaphore) {
 	t.Helper()
 	store := memlock.New()
@@ -36,7 +36,7 @@ func joint(t *testing.T) (*memlock.Store, *dlocktest.Faulty, *dlock.Session, dlo
 	return store, faulty, session, session.Semaphore("job", 5).With(dlock.SemaphoreSpec{Name: "smtp", Slots: 2})
 }
 
-// One lease of several locks is renewed by one call, and given back by one.
+// A lease of several locks is renewed by one call and released by one call.
 //
 // Fails when the heartbeat leaves out the further grants.
 func TestLeaseOfSeveralLocks(t *testing.T) {
@@ -71,9 +71,10 @@ func TestLeaseOfSeveralLocks(t *testing.T) {
 	})
 }
 
-// I2: a lease of several locks is lost with any of them, before that lock is granted to another.
+// I2: a lease of several locks is lost with any of them, before the store grants that lock to
+// another holder.
 //
-// Fails when the outcome of the first grant decides.
+// Fails when only the outcome of the first grant counts.
 func TestLeaseIsLostWithAnyOfItsLocks(t *testing.T) {
 	for _, name := range []string{"job", "smtp"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -99,7 +100,7 @@ func TestLeaseIsLostWithAnyOfItsLocks(t *testing.T) {
 			if holding(t, store, "job") != 1 || holding(t, store, "smtp") != 1 {
 				t.Errorf("%s revoked: a lock is free while the handler may go on", name)
 			}
-			_ = lease.Release(t.Context()) // the one that was not revoked is released, too
+			_ = lease.Release(t.Context()) // releases the lock that was not revoked, too
 			if holding(t, store, "job")+holding(t, store, "smtp") != 0 {
 				t.Errorf("%s revoked: after the release %d and %d leases", name, holding(t, store, "job"),
 					holding(t, store, "smtp"))
@@ -108,7 +109,7 @@ func TestLeaseIsLostWithAnyOfItsLocks(t *testing.T) {
 	}
 }
 
-// An acquire whose reply is lost costs no slot of any of its locks.
+// If the reply of an acquire of several locks is lost, no slot of any lock stays taken.
 //
 // Fails when only Name is released by its token.
 func TestLostReplyOfSeveralLocks(t *testing.T) {
@@ -118,7 +119,7 @@ func TestLostReplyOfSeveralLocks(t *testing.T) {
 			store, faulty, session, both := joint(t)
 			defer session.Close(t.Context())
 			faulty.InjectN(1, fault, dlocktest.OpAcquire)
-			if name != "lost" { // else the second request gets the grant
+			if name != "lost" { // otherwise the second request gets the grant
 				faulty.InjectN(1, fault, dlocktest.OpAcquire)
 				if _, err := both.TryAcquire(t.Context()); err == nil {
 					t.Fatalf("%s: acquired", name)
@@ -143,9 +144,9 @@ func TestLostReplyOfSeveralLocks(t *testing.T) {
 	}
 }
 
-// If the store answers for only a part of a release, the rest is completed later.
+// If the store answers for only some grants of a release, the rest is released later.
 //
-// Fails when Release looks at the first result only.
+// Fails when Release checks only the first result.
 func TestReleaseAnsweredInPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, faulty, session, both := joint(t)
@@ -165,10 +166,10 @@ func TestReleaseAnsweredInPart(t *testing.T) {
 	})
 }
 
-// single is a store that takes one lock at a time, and ignores Shared.
+// single is a store that takes one lock at a time and ignores Shared.
 type single struct{ dlock.DistributedLock }
 
-// forgetful claims to take several locks, and takes the first.
+// forgetful claims to take several locks but takes only the first.
 type forgetful struct{ *memlock.Store }
 
 func (f forgetful) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
@@ -176,9 +177,10 @@ func (f forgetful) TryAcquire(ctx context.Context, req driver.Request) (driver.G
 	return f.Store.TryAcquire(ctx, req)
 }
 
-// A store that cannot take several locks takes none: a limit that is not kept must not look kept.
+// If a store cannot take several locks, the session takes none. Otherwise a limit would seem to
+// hold although the store ignores it.
 //
-// Fails when the session sends the request, or believes the grant.
+// Fails when the session sends the request, or accepts the grant.
 func TestStoreThatTakesOneLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -203,7 +205,7 @@ func TestStoreThatTakesOneLock(t *testing.T) {
 	})
 }
 
-// Calls have up to 500 grants, however many of them belong to one lease.
+// Calls have up to 500 grants, even if one lease has several grants.
 func TestHeartbeatCountsGrants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, faulty, session, _ := joint(t)

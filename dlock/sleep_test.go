@@ -11,13 +11,13 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// I2: time during which the machine slept counts, although Go's timers and its monotonic clock
-// stopped: Valid is false immediately, and the context ends within a second of the machine running
-// again. Another holder may then be working, so it is not a silent loss, even if heartbeats had
-// failed before.
+// I2: time during which the machine slept counts, although Go's timers and monotonic clock stopped.
+// Valid is false immediately, and the context ends within a second of the machine running again.
+// Another holder may be working by then, so the loss is not silent even if earlier heartbeats
+// failed.
 //
-// Fails when since ignores slept (Valid), when watch does not start the sleep timer (context), when
-// `late` is taken out (Silent).
+// Fails when since ignores slept (Valid), when watch does not start the sleep timer (context), and
+// when `late` is removed (Silent).
 func TestI2_MachineSlept(t *testing.T) {
 	for _, heartbeat := range []dlocktest.Fault{{}, down, dlocktest.Hang} {
 		sleep := dlock.FakeSleep(t, true)
@@ -25,7 +25,7 @@ func TestI2_MachineSlept(t *testing.T) {
 			h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
 			h.faulty.Inject(heartbeat, dlocktest.OpExtend)
 			lease := h.take(t, "job", 1)
-			advance(5500 * time.Millisecond) // the store that hangs is being waited for
+			advance(5500 * time.Millisecond) // the heartbeat is waiting for the store, which hangs
 			wantHeld(t, lease)
 
 			sleep(time.Minute)
@@ -43,8 +43,8 @@ func TestI2_MachineSlept(t *testing.T) {
 	}
 }
 
-// After a sleep shorter than the rest of the window, the lease stays held, is renewed immediately,
-// and its window has become shorter by the sleep.
+// After a sleep shorter than the rest of the window, the lease stays held and is renewed
+// immediately. Its window is shorter by the duration of the sleep.
 //
 // Fails when checkSleep does not call renewNow (no early renewal) or expireLeases (the context ends
 // 5 s late).
@@ -53,7 +53,7 @@ func TestI2_MachineNapped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
 		lease := h.take(t, "job", 1)
-		lease.Done() // a caller waits for its end
+		lease.Done() // a caller waits for the lease to end
 		advance(time.Second)
 		sleep(5 * time.Second)
 		wantHeld(t, lease)
@@ -69,7 +69,7 @@ func TestI2_MachineNapped(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
 		h.faulty.Inject(down, dlocktest.OpExtend)
 		lease := h.take(t, "job", 1)
-		lease.Done() // a caller waits for its end
+		lease.Done() // a caller waits for the lease to end
 		advance(time.Second)
 		sleep(5 * time.Second)
 		advance(8*time.Second - time.Nanosecond) // 1 s + 5 s asleep + 8 s = 14 s
@@ -79,8 +79,8 @@ func TestI2_MachineNapped(t *testing.T) {
 	})
 }
 
-// Sleep is noticed within a second also if the context is created only afterwards, and after the
-// session was closed.
+// Sleep is noticed within a second even if the context is created only afterwards, and even after
+// the session was closed.
 //
 // Fails when watch does not call expireLeases, and if Close stops the sleep timer.
 func TestI2_MachineSleptMeanwhile(t *testing.T) {
@@ -108,18 +108,19 @@ func TestI2_MachineSleptMeanwhile(t *testing.T) {
 	})
 }
 
-// Where sleep can only be estimated from the wall clock, a step of it makes the lease doubtful, not
-// lost: Valid is false until the heartbeat, which is sent immediately, has asked the store.
+// Where sleep can only be estimated from the wall clock, a step of that clock makes the lease
+// doubtful, not lost. Valid is false until a heartbeat, which is sent immediately, has asked the
+// store.
 //
-// Fails when check ignores suspendIsExact (context cancelled by the step), or when renewNow does
+// Fails when check ignores suspendIsExact (the step cancels the context), or when renewNow does
 // nothing (expireLeases and checkSleep both call it).
 func TestI2_WallClockStepped(t *testing.T) {
-	const renewed = 700 * time.Millisecond // ago; the next beat is more than a second away
+	const renewed = 700 * time.Millisecond // time since the renewal; the next beat is more than a second away
 	setUp := func(t *testing.T) (host, *memlock.Store, *dlock.Lease) {
 		store := memlock.New()
 		h := newHost(t, store, dlock.SessionOptions{})
 		lease := h.take(t, "job", 1)
-		lease.Done() // a caller waits for its end
+		lease.Done() // a caller waits for the lease to end
 		advance(beat + renewed)
 		return h, store, lease
 	}
@@ -165,7 +166,7 @@ func TestI2_WallClockStepped(t *testing.T) {
 			wantLost(t, lease)
 		})
 	})
-	// Fails when since does not bound the sleep by 0.
+	// Fails when since allows a negative sleep.
 	t.Run("backwards", func(t *testing.T) {
 		step := dlock.FakeSleep(t, false)
 		synctest.Test(t, func(t *testing.T) {
@@ -181,7 +182,7 @@ func TestI2_WallClockStepped(t *testing.T) {
 	})
 }
 
-// A jitter of a millisecond is not sleep: it causes no heartbeats.
+// A clock jitter of a millisecond is not sleep and causes no heartbeats.
 //
 // Fails when sleepNoise is 0.
 func TestClockNoiseIsNotSleep(t *testing.T) {
@@ -213,7 +214,7 @@ func TestPlatformMeasuresNoSleepWhileAwake(t *testing.T) {
 	}
 }
 
-// If only Valid of a lease is called, the session need not check for sleep twice a second.
+// If a caller uses only Valid of a lease, the session does not check for sleep twice a second.
 //
 // Fails when add starts the sleep timer, or when remove does not stop it.
 func TestSleepIsLookedForOnlyIfSomebodyWaits(t *testing.T) {
@@ -227,7 +228,7 @@ func TestSleepIsLookedForOnlyIfSomebodyWaits(t *testing.T) {
 		}
 		before := looks.Load()
 		advance(time.Minute)
-		if n := looks.Load() - before; n > 12*3+2 || !quiet.Valid() { // three per heartbeat
+		if n := looks.Load() - before; n > 12*3+2 || !quiet.Valid() { // three reads per heartbeat
 			t.Errorf("%d looks in a minute in which nobody waited, valid %v", n, quiet.Valid())
 		}
 		waited := h.take(t, "waited for", 1)
@@ -248,16 +249,16 @@ func TestSleepIsLookedForOnlyIfSomebodyWaits(t *testing.T) {
 	})
 }
 
-// If the machine sleeps during a heartbeat, it renews its leases once more, immediately: their
-// windows began before the sleep.
+// If the machine sleeps during a heartbeat, the session renews the leases again immediately,
+// because their windows began before the sleep.
 //
-// Fails when renew does not look at renewNowAt.
+// Fails when renew ignores renewNowAt.
 func TestI2_MachineNappedDuringAHeartbeat(t *testing.T) {
 	sleep := dlock.FakeSleep(t, true)
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
 		lease := h.take(t, "job", 1)
-		lease.Done() // a caller waits for its end
+		lease.Done() // a caller waits for the lease to end
 		h.faulty.Inject(dlocktest.Slow(900*time.Millisecond), dlocktest.OpExtend)
 		advance(5100 * time.Millisecond)
 		sleep(5 * time.Second)

@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// StopRenewing lets a lease expire: valid until its window closes, free within a TTL of its last
-// renewal. The others are renewed.
+// After StopRenewing, a lease is valid until its window closes, and its slot is free within a TTL
+// of the last renewal. Other leases are still renewed.
 //
 // Fails when StopRenewing does not remove the lease from renewQueue.
 func TestStopRenewing(t *testing.T) {
@@ -38,11 +38,11 @@ func TestStopRenewing(t *testing.T) {
 	})
 }
 
-// If StopRenewing is called while a lease is being renewed, it is not renewed again, and its end is
-// not counted as the store's silence.
+// If StopRenewing is called during a renewal of the lease, the lease is not renewed again, and its
+// end does not count as a silent loss.
 //
-// Fails when renew puts leases into renewQueue that StopRenewing has removed, or calls unanswered
-// for them.
+// Fails when renew puts leases back into renewQueue that StopRenewing has removed, or calls
+// unanswered for them.
 func TestStopRenewingDuringAHeartbeat(t *testing.T) {
 	for name, fault := range map[string]error{"renewed": nil, "fails": errDown} {
 		t.Run(name, func(t *testing.T) {

@@ -15,12 +15,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-// I1, I2, I5, I8 in real time and under -race: 32 goroutines on two hosts fight for three slots of
-// a store that fails at random. Never are two leases of one slot valid at once; afterwards nothing
-// is left running and every slot becomes free.
+// I1, I2, I5, I8 in real time and under -race: 32 goroutines on two hosts compete for three slots
+// of a store that fails at random. No two leases of one slot are ever valid at once. Afterwards
+// nothing keeps running, and every slot becomes free.
 //
-// Fails when Release ends the lease 2 ms after it told the store, when memlock grants a slot that
-// is held, and (race) if Valid reads the state without the lock.
+// Fails when Release ends the lease 2 ms after the call to the store, when memlock grants a slot
+// that is held, and (race) if Valid reads the state without the lock.
 func TestStress(t *testing.T) {
 	leak := goleak.IgnoreCurrent()
 	const (
@@ -60,7 +60,7 @@ func TestStress(t *testing.T) {
 			}
 			mu.Lock()
 			taken++
-			// The order matters: both must be valid at the instant of the first call.
+			// The order matters: both leases must be valid at the instant of the first call.
 			if before := latest[lease.Slot()]; before != nil && before.Valid() && lease.Valid() {
 				t.Errorf("two valid leases of slot %d", lease.Slot())
 			}

@@ -6,33 +6,34 @@ import (
 	"github.com/tickslot/tickslot/internal/suspend"
 )
 
-// suspended and suspendIsExact are variables so that tests can put the machine to sleep.
+// suspended and suspendIsExact are variables so that tests can simulate a sleeping machine.
 var (
 	suspended      = suspend.Suspended
 	suspendIsExact = func() bool { return suspend.Exact }
 )
 
-// An instant is a reading of a clock that never steps and keeps running while the machine sleeps.
+// An instant is a time on a clock that never steps and keeps running while the machine sleeps.
 type instant struct {
-	mono  time.Time     // Go's monotonic reading, which stops during sleep
+	mono  time.Time     // Go's monotonic clock, which stops during sleep
 	slept time.Duration // how long the machine has slept so far
 }
 
-// now reads the sleep first, so that a pause of the process between the two readings counts.
+// now reads the sleep first. A pause of the process between the two readings then counts as elapsed
+// time.
 func now() instant {
 	slept := suspended()
 	return instant{mono: time.Now(), slept: slept}
 }
 
-// since returns the time from earlier to t, without and with the sleep of the machine.
+// since returns the time from earlier to i, without and with the machine's sleep.
 func (i instant) since(earlier instant) (awake, total time.Duration) {
 	awake = i.mono.Sub(earlier.mono)
 	return awake, awake + max(0, i.slept-earlier.slept)
 }
 
-// margin is taken off the TTL, to allow for clocks that run at slightly different speeds and for
-// the time it takes to tell the run that it has lost its lease.
+// margin is subtracted from the TTL. It covers small differences in clock speed and the time it
+// takes to tell a run that its lease is lost.
 func margin(ttl time.Duration) time.Duration { return min(ttl/10, time.Second) }
 
-// trust returns how long a lease is trusted, from the moment before its request was sent.
+// trust returns how long a lease is trusted, counted from before its request was sent.
 func trust(ttl time.Duration) time.Duration { return ttl - margin(ttl) }

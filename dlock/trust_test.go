@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// The faults of a heartbeat. Some of them are applied: the store extends the lease, but this host
+// Heartbeats fail with these faults. In some cases the store extends the lease, but this host
 // cannot know it.
 var deafHeartbeats = map[string]dlocktest.Fault{
 	"hangs":             dlocktest.Hang,
@@ -27,12 +27,12 @@ var deafHeartbeats = map[string]dlocktest.Fault{
 	"gets it very late": dlocktest.Late(30 * time.Second),
 }
 
-// I2: whatever fault a heartbeat meets, the lease is valid until its window closes, ends at that
-// instant, and has ended before the store can grant the slot to another.
+// I2: with any fault of a heartbeat, the lease is valid until its window closes and ends at that
+// instant, before the store can grant the slot to another holder.
 //
-// Fails when the window is the whole TTL (margin returns 0: ends too late), when the expiry timer
-// is never started, when an unanswered heartbeat moves the window (renewed called for Unknown) and,
-// with a crash, when the call does not recover.
+// Fails when the window is the whole TTL (margin returns 0, and the lease ends too late), when the
+// expiry timer is never started, when an unanswered heartbeat moves the window (renewed called for
+// Unknown) and, with a crash, when the call does not recover.
 func TestI2_LostBeforeTheStoreCanGrantAgain(t *testing.T) {
 	for name, fault := range deafHeartbeats {
 		for _, renewals := range []int{0, 1, 3} {
@@ -45,7 +45,7 @@ func TestI2_LostBeforeTheStoreCanGrantAgain(t *testing.T) {
 					advance(time.Duration(renewals)*beat + time.Millisecond)
 					h.faulty.Inject(fault, dlocktest.OpExtend)
 
-					advance(trusted - 2*time.Millisecond) // the last renewal was sent 1 ms before the fault
+					advance(trusted - 2*time.Millisecond) // the session sent the last renewal 1 ms before the fault
 					wantHeld(t, lease)
 					advance(time.Millisecond)
 					how := wantLost(t, lease)
@@ -60,9 +60,9 @@ func TestI2_LostBeforeTheStoreCanGrantAgain(t *testing.T) {
 	}
 }
 
-// I2: trust counts from the moment before the request was sent, so a slow reply prolongs
-// nothing. Here counting from the reply would keep the lease valid for 300 ms after the store may
-// grant it again.
+// I2: trust counts from before the request was sent, so a slow reply does not extend it. If trust
+// counted from the reply, the lease would here be valid for 300 ms after the store may grant it
+// again.
 //
 // Fails when sent = now() is moved below the call in renew (heartbeat) or in ask (acquire).
 func TestI2_SlowReplyProlongsNothing(t *testing.T) {
@@ -99,10 +99,10 @@ func TestI2_SlowReplyProlongsNothing(t *testing.T) {
 	})
 }
 
-// A lease is trusted for exactly TTL − min(TTL/10, 1s) after the moment before the last
-// answered request.
+// A lease is trusted for exactly TTL − min(TTL/10, 1s), counted from before the last answered
+// request was sent.
 //
-// Fails when margin is TTL/10 without the bound, the bound without TTL/10, or 0.
+// Fails when margin is TTL/10 without the upper bound, the bound without TTL/10, or 0.
 func TestTrustWindow(t *testing.T) {
 	for _, c := range []struct{ ttl, want time.Duration }{
 		{30 * time.Millisecond, 27 * time.Millisecond},
@@ -140,9 +140,9 @@ func TestTrustWindow(t *testing.T) {
 	}
 }
 
-// A window that has closed stays closed, even if a heartbeat in flight then succeeds: while the
-// machine slept the slot may have had another holder, and a late copy of our acquire may have taken
-// it for us again.
+// A window that has closed stays closed, even if a heartbeat in flight then succeeds. While the
+// machine slept, the slot may have had another holder, and a late copy of our acquire may have
+// taken the slot again.
 //
 // Fails when renewed does not check whether the window has closed.
 func TestI2_ClosedIsFinal(t *testing.T) {
@@ -151,7 +151,7 @@ func TestI2_ClosedIsFinal(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
 		lease := h.take(t, "job", 1)
 		h.faulty.Inject(dlocktest.Slow(300*time.Millisecond), dlocktest.OpExtend)
-		advance(5100 * time.Millisecond) // the heartbeat of 5 s is under way
+		advance(5100 * time.Millisecond) // the heartbeat of 5 s is in progress
 		wantHeld(t, lease)
 		sleep(9 * time.Second) // 5.1 s + 9 s > 14 s, but less than 14 s since the heartbeat was sent
 		for range 1000 {
@@ -164,11 +164,11 @@ func TestI2_ClosedIsFinal(t *testing.T) {
 	})
 }
 
-// A request whose answer comes later than the lease can be trusted (here the machine slept in
-// between) gives an error, not a lease; the grant is given back.
+// If the answer to a request comes after the trust window (here the machine slept in between),
+// acquire returns an error, not a lease. The grant is released.
 //
-// Fails when acquire does not look at the window (a dead lease is handed out), or when acquire does
-// not call releaseLater then.
+// Fails when acquire ignores the window (it returns a dead lease), or does not call releaseLater in
+// this case.
 func TestI2_AnswerLaterThanTrust(t *testing.T) {
 	sleep := dlock.FakeSleep(t, true)
 	synctest.Test(t, func(t *testing.T) {
@@ -190,12 +190,12 @@ func TestI2_AnswerLaterThanTrust(t *testing.T) {
 	})
 }
 
-// LostError.Silent, by which a timer distinguishes "the store is down" from "another holder has
-// it": true only when the store did not answer and the window closed on time.
+// A timer uses LostError.Silent to distinguish "the store is down" from "another host has it".
+// Silent is true only if the store did not answer and the window closed on time.
 //
-// Fails when renewed does not clear failure ("recovered"), Lost answers are Silent ("the store said
-// so"), renew does not tell the later batches of a failure ("turn never came"), or unanswered takes
-// it for a lease that is not renewed (the same).
+// Fails when renewed does not clear failure ("recovered"), when Lost answers are Silent ("the store
+// said so"), when renew does not pass a failure to the later batches ("turn never came"), or when
+// unanswered treats it as a lease that is not renewed (the same).
 func TestLostErrorSilent(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(t *testing.T, h host, l *dlock.Lease)
@@ -234,8 +234,8 @@ func TestLostErrorSilent(t *testing.T) {
 			})
 		})
 	}
-	// With the shortest TTL and a store that hangs, the turn of the third batch of 500 comes after
-	// the windows have closed.
+	// With the shortest TTL and a store that hangs, the windows of the third batch of 500 close
+	// before it is tried.
 	t.Run("turn never came", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 3 * time.Second, StoreTimeout: time.Second})
@@ -243,7 +243,7 @@ func TestLostErrorSilent(t *testing.T) {
 			for _, name := range names("job", 3*dlock.BeatBatch) {
 				leases = append(leases, h.take(t, name, 1))
 			}
-			var ending []*dlock.Lease // on purpose, and therefore not silently
+			var ending []*dlock.Lease // ended on purpose, so not silently
 			for _, name := range names("ending", 50) {
 				l := h.take(t, name, 1)
 				l.StopRenewing()
@@ -269,9 +269,9 @@ func TestLostErrorSilent(t *testing.T) {
 	})
 }
 
-// A run calls Valid before each step, so it must not allocate.
+// A run calls Valid before each step, so Valid must not allocate.
 //
-// Fails when Valid formats or boxes anything; tried with fmt.Sprint(t) in it.
+// Fails when Valid formats or boxes a value; tried with fmt.Sprint(t) in it.
 func TestValidDoesNotAllocate(t *testing.T) {
 	h := newHost(t, memlock.New(), dlock.SessionOptions{})
 	lease := h.take(t, "job", 1)
@@ -285,11 +285,11 @@ func TestValidDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Each window closes at its time, in any order of leases: for example a lease whose request was
-// sent first but answered last, and one that the store did not renew beside one that it did.
+// Each window closes on time, whatever the order of the leases. For example, one lease was
+// requested first but answered last, and one lease was not renewed although another was.
 //
-// Fails when insert puts every lease at the end of the list (the first is found when the second
-// closes), or when expireAt ignores an earlier time.
+// Fails when insert puts every lease at the end of the list (the first lease is found when the
+// second closes), or when expireAt ignores an earlier time.
 func TestI2_WindowsCloseInTheirOrder(t *testing.T) {
 	t.Run("acquired", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -340,8 +340,8 @@ func TestI2_WindowsCloseInTheirOrder(t *testing.T) {
 	})
 }
 
-// If a window closed during a heartbeat, its lease ends when the answer comes, even if no caller
-// waits for its end and the timer that would close it has slept as well.
+// If a window closed during a heartbeat, its lease ends when the answer comes. This holds even if
+// no caller waits for its end and the timer that should close it has slept as well.
 //
 // Fails when renew does not call expireAt.
 func TestI2_ClosedIsFoundByTheHeartbeat(t *testing.T) {

@@ -48,8 +48,8 @@ type Store interface {
 	//     whose rate is reached with ReasonLimitRate. Ticks, missed ticks and delays do not apply
 	//     to these semaphores.
 	//  9. grant: create the lease, with a fence higher than all before.
-	//  10. record: store the tick, its number of starts, its schedule, the host that claimed it, the
-	//      declared number of slots, and the start of each shared rate.
+	//  10. record: store the tick, its number of starts, its schedule, the host that claimed it,
+	//      the declared number of slots, and the start of each shared rate.
 	//
 	// A refusal writes only the schedule of step 3, and corrections after a fault of the store's
 	// clock or index. A store that may have forgotten grants refuses after step 7

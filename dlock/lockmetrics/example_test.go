@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// Locks of orders, of which there are any number, share one label.
+// All locks of orders share one label, however many there are.
 func Example() {
 	m := lockmetrics.New(lockmetrics.Options{Label: func(name string) string {
 		kind, _, _ := strings.Cut(name, ":")
@@ -30,7 +30,7 @@ func Example() {
 		_, err := session.Mutex(name).TryAcquire(context.Background())
 		fmt.Println(name, err == nil)
 	}
-	_ = session.Close(context.Background()) // hooks are called before it returns
+	_ = session.Close(context.Background()) // returns after the hooks were called
 
 	page := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))

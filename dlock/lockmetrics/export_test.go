@@ -1,4 +1,4 @@
 package lockmetrics
 
-// DefaultMaxLabels is the default of Options.MaxLabels, by which tests reckon.
+// DefaultMaxLabels is the default of Options.MaxLabels.
 const DefaultMaxLabels = defaultMaxLabels

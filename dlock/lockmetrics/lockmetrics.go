@@ -15,31 +15,30 @@ const (
 	// defaultMaxLabels is the default of Options.MaxLabels.
 	defaultMaxLabels = 100
 
-	// OtherLabel is the label of locks beyond Options.MaxLabels, and of those that have no usable
+	// OtherLabel is the label of locks beyond Options.MaxLabels and of locks without a usable
 	// label.
 	OtherLabel = "other"
 )
 
-// Options are the settings of Metrics. The zero value is fine for up to 100 names of locks.
+// Options are the settings of Metrics. The zero value suits up to 100 lock names.
 type Options struct {
-	// Label returns the value of the metric label lock for a lock's name, so that several locks
-	// share their series: "order" for "order:17". It is called for every event, sometimes on the
-	// goroutine that called the store, and possibly several times at once, so it must be fast and
-	// must not block. The label is OtherLabel if Label panics, or returns a text that is empty,
-	// longer than 256 bytes, or not UTF-8. Default: the lock's name.
+	// Label returns the value of the metric label lock for a lock's name. Locks with the same label
+	// share their series, for example "order" for "order:17". Label is called for every event,
+	// sometimes on the goroutine that called the store, and possibly concurrently. So it must be
+	// fast and must not block. If Label panics or returns a text that is empty, longer than 256
+	// bytes or not UTF-8, the label is OtherLabel. Default: the lock's name.
 	Label func(name string) string
 
-	// MaxLabels is how many values the label lock may have. The first values to occur are kept; all
-	// later ones share OtherLabel. 1 or more; less is the default. Default 100.
+	// MaxLabels is the maximum number of values of the label lock. The first values are kept, and
+	// all later ones share OtherLabel. Values below 1 select the default. Default 100.
 	MaxLabels int
 
-	// ClassicHistograms gives histograms fixed buckets, for a Prometheus that does not scrape
-	// native histograms. Each bucket is a series. Default false: histograms are native.
+	// ClassicHistograms selects fixed buckets, for a Prometheus server that does not scrape native
+	// histograms. Each bucket is a series. Default false: histograms are native.
 	ClassicHistograms bool
 }
 
-// Metrics are the metrics of one or several sessions. Register them, and pass Hooks to the
-// sessions.
+// Metrics are the metrics of one or more sessions. Register them and pass Hooks to the sessions.
 type Metrics struct {
 	options Options
 
@@ -51,7 +50,7 @@ type Metrics struct {
 	beginOther sync.Once
 
 	mu     sync.RWMutex
-	labels map[string]bool // that are in use, without OtherLabel
+	labels map[string]bool // labels in use, without OtherLabel
 }
 
 var (
@@ -59,8 +58,8 @@ var (
 	leaseBounds = []float64{.001, .01, .1, .5, 1, 5, 15, 60, 300, 900, 3600}
 )
 
-// New returns metrics that have counted nothing yet. To register two Metrics in one registry, tell
-// them apart with prometheus.WrapRegistererWith.
+// New returns metrics with nothing counted. To register two Metrics in one registry, distinguish
+// them with prometheus.WrapRegistererWith.
 func New(o Options) *Metrics {
 	if o.MaxLabels <= 0 {
 		o.MaxLabels = defaultMaxLabels
@@ -73,7 +72,7 @@ func New(o Options) *Metrics {
 		opts := prometheus.HistogramOpts{Namespace: "tickslot", Subsystem: "lock", Name: name, Help: help}
 		if o.ClassicHistograms {
 			opts.Buckets = bounds
-		} else { // like those of timers: each bucket reaches 19 % further than the one before it
+		} else { // as for timers, each bucket is 19 % wider than the one before
 			opts.NativeHistogramBucketFactor, opts.NativeHistogramZeroThreshold = 1.2, 0x1p-20
 			opts.NativeHistogramMaxBucketNumber = 160
 		}
@@ -101,7 +100,8 @@ func New(o Options) *Metrics {
 	return m
 }
 
-// Hooks returns hooks that count each event and then call the hook of own, if it is set.
+// Hooks returns hooks that count each event and then call the corresponding hook of own if it is
+// set.
 func (m *Metrics) Hooks(own dlock.Hooks) dlock.Hooks {
 	return dlock.Hooks{
 		Called:   then(m.called, own.Called),
@@ -179,11 +179,11 @@ func (m *Metrics) ended(e dlock.LeaseEnded, lost bool) {
 }
 
 // resultOf returns the label value for the result of a call. Reasons that this package does not
-// know become OtherLabel, because a store may invent any number of them.
+// know become OtherLabel, because a store may return any number of them.
 func resultOf(c dlock.StoreCall) string {
 	switch {
 	case c.Err == nil:
-		return "acquired" // of an acquire
+		return "acquired" // the result of an acquire
 	case !c.Refused() && c.Canceled:
 		return "canceled"
 	case !c.Refused():
@@ -203,8 +203,8 @@ func resultOf(c dlock.StoreCall) string {
 	return OtherLabel
 }
 
-// label returns the value of the label lock for a name: OtherLabel if Options.Label gives no usable
-// one, or if MaxLabels others are in use.
+// label returns the value of the label lock for a name. It is OtherLabel if Options.Label returns
+// no usable label, or if MaxLabels other labels are in use.
 func (m *Metrics) label(name string) string {
 	if m.options.Label != nil {
 		name = callLabel(m.options.Label, name)
@@ -238,8 +238,8 @@ func (m *Metrics) other() string {
 	return OtherLabel
 }
 
-// begin creates, at 0, the counters that alerts use: Prometheus sees no increase in a counter whose
-// first value is 1.
+// begin creates the counters that alerts use with the value 0. Prometheus sees no increase in a
+// counter whose first value is 1.
 func (m *Metrics) begin(label string) {
 	m.attempts.WithLabelValues(label, "acquired")
 	m.lost.WithLabelValues(label)

@@ -20,7 +20,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// A session counts in a registry.
+// open returns a session whose metrics are in a registry.
 func open(t *testing.T, store dlock.DistributedLock, o lockmetrics.Options, own dlock.Hooks) (
 	*dlock.Session, *prometheus.Registry,
 ) {
@@ -34,10 +34,11 @@ func open(t *testing.T, store dlock.DistributedLock, o lockmetrics.Options, own 
 	return session, reg
 }
 
-// values returns counters, and how often histograms were observed, by name and labels.
+// values returns the values of counters and the number of observations of histograms, by name and
+// labels.
 func values(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 	t.Helper()
-	synctest.Wait() // hooks have been called
+	synctest.Wait() // until hooks have been called
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -72,12 +73,12 @@ func expect(t *testing.T, got, want map[string]float64) {
 	}
 }
 
-// A lock's attempts are counted, with how long a blocking Acquire waited and how long leases were
-// held; so are a lock that was lost, and one whose holder let it expire. Every metric passes
-// Prometheus' linter. Counters that alerts use begin at 0 when a lock is first seen.
+// The metrics count attempts, the wait of a blocking Acquire, how long leases were held, lost
+// leases and expired leases. Every metric passes Prometheus' linter. Counters that alerts use begin
+// at 0 when a lock is first seen.
 //
-// Fails when a refusal counts as an error, wait is measured from the last try, ended does not count
-// what was lost, and begin leaves out a counter.
+// Fails when a refusal counts as an error, wait is measured from the last attempt, ended does not
+// count lost leases, and begin omits a counter.
 func TestLocksAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -150,9 +151,9 @@ func TestLocksAreCounted(t *testing.T) {
 	})
 }
 
-// Even if locks have any number of names, there are at most MaxLabels labels and "other".
+// For any number of lock names, there are at most MaxLabels labels plus "other".
 //
-// Fails when label does not check how many there are.
+// Fails when label does not check the number.
 func TestLabelsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, most := range []int{0, 3} {
@@ -187,13 +188,13 @@ func TestLabelsAreBounded(t *testing.T) {
 	})
 }
 
-// A Label that panics or returns an invalid label, and a store that makes up reasons or gives none,
-// cost no count and no lease. The same goes for the user's own hooks that panic, and they get every
-// event that is counted. A refusal without a reason is not a failure of the store.
+// Some faults of other code cost no count and no lease: a Label that panics or returns an invalid
+// label, a store that invents reasons or gives none, and hooks of the user that panic. The user's
+// hooks get every event that is counted. A refusal without a reason is not a failure of the store.
 //
-// Fails when callLabel does not recover, when label or resultOf lets through every text, when
-// resultOf takes what is no *NotAcquiredError for a failure, when Refused does not look for a nil
-// one, and when then calls own first.
+// Fails when callLabel does not recover; when label or resultOf accepts every text; when resultOf
+// counts an error as a failure because it is not a *NotAcquiredError; when Refused does not check
+// for a nil one; and when then calls own first.
 func TestWhatOthersDoHarmsNoCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &odd{DistributedLock: memlock.New()}
@@ -253,7 +254,7 @@ func TestWhatOthersDoHarmsNoCount(t *testing.T) {
 	})
 }
 
-// odd refuses the locks that it is set up to refuse.
+// odd refuses the locks that it is configured to refuse.
 type odd struct {
 	dlock.DistributedLock
 	err error
