@@ -7,8 +7,8 @@
 //	registry.MustRegister(m)
 //	session, err := dlock.NewSession(store, dlock.SessionOptions{Hooks: m.Hooks(dlock.Hooks{})})
 //
-// What it does not promise: that a lease is counted immediately, or at all. Hooks count the leases a
-// little later. If more than 10,000 events wait, dlock drops some of them
+// What it does not promise: that a lease is counted immediately, or at all. Hooks count the leases
+// a little later. If more than 10,000 events wait, dlock drops some of them
 // (dlock.Session.DroppedEvents). Events after Session.Close are not counted. The package knows
 // nothing about the leases of other processes.
 package lockmetrics

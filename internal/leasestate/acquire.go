@@ -12,12 +12,12 @@ import (
 // may have changed. The caller can drop these changes, except with driver.ReasonTickFirst: that
 // refusal records the schedule.
 func Acquire(req driver.Request, now Now, s *State, shared ...*State) (driver.Grant, error) {
-	//  1. read: the information that every answer carries.
+	// 1. read: the information that every answer carries.
 	s.usedAt = now.At
 	s.disbelieve(now)
 	info := s.info(now)
 
-	//  2. again: extend the leases that the token already holds.
+	// 2. again: extend the leases that the token already holds.
 	if g, ok, err := again(req, now, s, shared); ok || err != nil {
 		return g, err
 	}
@@ -29,19 +29,18 @@ func Acquire(req driver.Request, now Now, s *State, shared ...*State) (driver.Gr
 		delay = req.Tick.Delay
 	}
 
-	//  3. first: refuse a missed tick if its schedule was unknown when the tick came due.
+	// 3. first: refuse a missed tick if its schedule was unknown when the tick came due.
 	if t := req.Tick; t != nil && delay == 0 && s.first(*t, now) {
 		return refuse(driver.ReasonTickFirst)
 	}
 
-	//  4. overrides: refuse during a pause or under a limit of 0.
+	// 4. overrides: refuse during a pause or under a limit of 0.
 	if no := s.overrides.refuse(req, now); no != nil {
 		no.Info = info
 		return driver.Grant{}, no
 	}
 
-	//  5. tick: start it at most Max times, never after a later tick, and not if it was missed
-	//     while a
+	// 5. tick: start it at most Max times, never after a later tick, and not if it was missed while a
 	// host held a lease.
 	if t := req.Tick; t != nil && delay == 0 {
 		at, missed := t.At.UnixMicro(), !t.MissedAt.IsZero()
@@ -58,7 +57,7 @@ func Acquire(req driver.Request, now Now, s *State, shared ...*State) (driver.Gr
 		}
 	}
 
-	//  6. slot: find a free one.
+	// 6. slot: find a free one.
 	free, first := s.free(req.Slots, now)
 	if delay > 0 && s.held(now) > 0 { // in any slot, because a limit may have been raised or lowered
 		free, first = -1, firstToEnd(s.slots, now)
@@ -70,14 +69,14 @@ func Acquire(req driver.Request, now Now, s *State, shared ...*State) (driver.Gr
 		}
 	}
 
-	//  7. delay: measured from the end of the last lease in any slot.
+	// 7. delay: measured from the end of the last lease in any slot.
 	if over := s.lastHeld().Add(delay); delay > 0 && now.At.Before(over) {
 		return driver.Grant{}, &driver.NotAcquiredError{Name: req.Name, Reason: driver.ReasonTickEarly,
 			Slots:     req.Slots,
 			ExpiresIn: over.Sub(now.At) + now.Late, Info: info}
 	}
 
-	//  8. shared: take a slot of every further semaphore, or none at all.
+	// 8. shared: take a slot of every further semaphore, or none at all.
 	var grants []driver.Grant
 	if len(req.Shared) > 0 {
 		var no *driver.NotAcquiredError
@@ -87,11 +86,11 @@ func Acquire(req driver.Request, now Now, s *State, shared ...*State) (driver.Gr
 		}
 	}
 
-	//  9. grant: take the slot.
+	// 9. grant: take the slot.
 	g := s.take(free, req, driver.SemaphoreSpec{Name: req.Name, Slots: req.Slots}, now)
 	g.Info, g.Shared = info, grants
 
-	//  10. record: count the start of the tick.
+	// 10. record: count the start of the tick.
 	if req.Tick != nil {
 		at := req.Tick.At.UnixMicro()
 		if delay > 0 {
