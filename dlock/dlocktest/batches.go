@@ -14,8 +14,8 @@ var batches = []promise{
 	{name: "batch/none at all", show: emptyBatch},
 }
 
-// thousand catches answers in another order than the grants, a batch that is cut, and one bad grant
-// that spoils the rest.
+// thousand catches answers in another order than the grants, a truncated batch, and one bad grant
+// that spoils the other results.
 func thousand(c *check) {
 	h := c.host()
 	type member struct {
@@ -30,7 +30,7 @@ func thousand(c *check) {
 	}
 	each := 60
 	if c.long < time.Minute {
-		each = 20 // a busy machine makes no more calls before the first lease has ended
+		each = 20 // a slow machine makes no more calls before the first lease ends
 	}
 	for s := range 4 {
 		for i := range each {
@@ -87,7 +87,7 @@ func thousand(c *check) {
 	h.fillAny("semaphore 0", each)
 }
 
-// emptyBatch catches a statement without values.
+// emptyBatch catches a statement with an empty list of values.
 func emptyBatch(c *check) {
 	h := c.host()
 	held := h.mustAcquire(c.request("m", 0))

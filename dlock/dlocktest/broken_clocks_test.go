@@ -8,11 +8,10 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// clockMistakes are mistakes in what a store believes of the instants that it noted while its clock
-// was ahead.
+// clockMistakes are mistakes with instants that a store recorded while its clock was ahead.
 var clockMistakes = []mistake{
 	{"a lease lasts until the clock is where it was", []string{"clock/leases of a"}, func(m *mutant) {
-		// memlock keeps no lease for longer when its clock goes back, so this one stands still.
+		// A memlock extends no lease when its clock goes back, so this mutant's clock stands still.
 		frozen, clock := time.Time{}, m.Store.Clock
 		m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 			if now := clock(); now.After(frozen) {

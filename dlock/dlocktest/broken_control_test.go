@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// controlMistakes are mistakes in the overrides of a name, and in how leases are revoked.
+// controlMistakes are mistakes with overrides and revocations.
 var controlMistakes = []mistake{
 	{"a pause is ignored", []string{"control/a paused name", "control/are their name's own",
 		"missed/not during a pause"}, func(m *mutant) {
@@ -142,7 +142,7 @@ var controlMistakes = []mistake{
 					t.At, t.Age = time.Now(), 0
 				}
 			}
-			time.Sleep(time.Millisecond) // a bubble's clock would stand still
+			time.Sleep(time.Millisecond) // otherwise a bubble's clock would stand still
 			return list, err
 		}
 	}},
@@ -291,7 +291,7 @@ var controlMistakes = []mistake{
 	}},
 }
 
-// changes spoils every update.
+// changes modifies every update.
 func (m *mutant) changes(spoil func(*driver.Update)) {
 	m.update = func(ctx context.Context, name string, change driver.Update) error {
 		if change.Validate() == nil {
@@ -313,7 +313,7 @@ func (m *mutant) changes(spoil func(*driver.Update)) {
 	}
 }
 
-// slotLimit keeps limits instead of the store, by requesting another number of slots.
+// slotLimit replaces the store's limits: it requests another number of slots.
 func (m *mutant) slotLimit(slots func(declared, limit int) int) {
 	limits := make(map[string]int)
 	m.update = func(ctx context.Context, name string, change driver.Update) error {
@@ -342,7 +342,7 @@ func (m *mutant) slotLimit(slots func(declared, limit int) int) {
 	}
 }
 
-// remember returns what was granted, by name.
+// remember returns the grants by name.
 func (m *mutant) remember() map[string][]driver.Grant {
 	granted := make(map[string][]driver.Grant)
 	m.grant(func(g *driver.Grant) {
@@ -353,7 +353,7 @@ func (m *mutant) remember() map[string][]driver.Grant {
 	return granted
 }
 
-// untriggered makes the name report no trigger from now on, or report them again.
+// untriggered makes the name report no trigger, if gone is true, or report its trigger again.
 func (m *mutant) untriggered(name string, gone bool) {
 	m.inspect = func(ctx context.Context, names []string) ([]driver.ControlState, error) {
 		list, err := m.Store.Inspect(ctx, names...)
@@ -366,7 +366,7 @@ func (m *mutant) untriggered(name string, gone bool) {
 	}
 }
 
-// held returns the holder of a slot with that fence, or with any.
+// held returns the holder of a slot with the given fence, or with any fence.
 func (m *mutant) held(ctx context.Context, name string, slot int, fence driver.Fence) (driver.LeaseInfo, error) {
 	list, err := m.Store.List(ctx, name, 1)
 	if err != nil {
@@ -380,8 +380,8 @@ func (m *mutant) held(ctx context.Context, name string, slot int, fence driver.F
 	return driver.LeaseInfo{}, driver.ErrNotHeld
 }
 
-// revocations keeps them instead of the store, which extends a revoked lease with each heartbeat if
-// extends is true.
+// revocations handles revocations in place of the store. If extends is true, the store still
+// extends a revoked lease with each heartbeat.
 func (m *mutant) revocations(last, extends bool) {
 	revoked := make(map[driver.Fence]driver.Cause)
 	m.revoke = func(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Cause) error {
@@ -415,7 +415,7 @@ func (m *mutant) revocations(last, extends bool) {
 	}
 }
 
-// as makes a refusal name the number of slots that was requested.
+// as makes a refusal state the requested number of slots.
 func as(err error, slots int) error {
 	if no, ok := errors.AsType[*driver.NotAcquiredError](err); ok {
 		no.Slots = slots

@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// delayMistakes are mistakes in how long after a lease the next may begin.
+// delayMistakes are mistakes in the time between a lease and the next one.
 var delayMistakes = []mistake{
 	{"a delay is ignored", []string{"delay/counts from the release", "delay/counts from the expiry", "delay/any lease",
 		"delay/many hosts"}, func(m *mutant) {

@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// each changes the leases of every page.
+// each modifies the leases of every page.
 func (m *mutant) each(change func([]driver.LeaseInfo) []driver.LeaseInfo) {
 	m.pages = func(ctx context.Context, after string, limit int) (driver.LeasePage, error) {
 		page, err := m.Store.Enumerate(ctx, after, limit)
@@ -18,14 +18,14 @@ func (m *mutant) each(change func([]driver.LeaseInfo) []driver.LeaseInfo) {
 	}
 }
 
-// without leaves leases out.
+// without removes leases.
 func without(which func(driver.LeaseInfo) bool) func(*mutant) {
 	return func(m *mutant) {
 		m.each(func(list []driver.LeaseInfo) []driver.LeaseInfo { return slices.DeleteFunc(list, which) })
 	}
 }
 
-// altered changes each lease.
+// altered modifies each lease.
 func altered(change func(*driver.LeaseInfo)) func(*mutant) {
 	return func(m *mutant) {
 		m.each(func(list []driver.LeaseInfo) []driver.LeaseInfo {
@@ -69,7 +69,7 @@ var enumerationMistakes = []mistake{
 	{"pages by their number", findsOnce, func(m *mutant) {
 		m.pages = func(ctx context.Context, after string, limit int) (driver.LeasePage, error) {
 			page, err := m.Store.Enumerate(ctx, "", driver.MaxPage)
-			from := min(len(after), len(page.Leases)) // as many letters as leases were found
+			from := min(len(after), len(page.Leases)) // the length of after is the number of leases returned so far
 			to := min(from+limit, len(page.Leases))
 			next := driver.LeasePage{Leases: page.Leases[from:to]}
 			if to < len(page.Leases) {

@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// leaseMistakes are mistakes in how leases are granted, kept and given back.
+// leaseMistakes are mistakes in how leases are granted, kept and released.
 var leaseMistakes = []mistake{
 	{"release does not compare tokens", []string{"release/twice", "release/only", "expiry/a lost grant",
 		"random/operations"}, func(m *mutant) {

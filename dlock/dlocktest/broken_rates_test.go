@@ -9,8 +9,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// countedBy gives a mutant a rate of its own: allow says how long a start has to wait; 0: it is
-// counted, by key.
+// countedBy makes a mutant count starts itself, by key. allow returns how long a start must wait.
+// If it returns 0, the start is allowed and counted.
 func countedBy(key func(driver.SemaphoreSpec) string,
 	allow func(starts *[]time.Time, now time.Time, l driver.SemaphoreSpec) time.Duration) func(*mutant) {
 	return func(m *mutant) {
@@ -54,7 +54,7 @@ func isRated(l driver.SemaphoreSpec) bool { return l.Rate > 0 }
 
 func byName(l driver.SemaphoreSpec) string { return l.Name }
 
-// slidingLog is what a rate has to be.
+// slidingLog is the correct rate limit.
 func slidingLog(starts *[]time.Time, now time.Time, l driver.SemaphoreSpec) time.Duration {
 	*starts = slices.DeleteFunc(*starts, func(at time.Time) bool { return now.Sub(at) >= l.Per })
 	if len(*starts) >= l.Rate {

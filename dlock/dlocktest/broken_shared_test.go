@@ -99,7 +99,7 @@ var sharedMistakes = []mistake{
 	}},
 }
 
-// sharedByToken returns what is known about a request's further grants when its reply was lost.
+// sharedByToken returns the known parts of a request's further grants after a lost reply.
 func sharedByToken(req driver.Request) (list []driver.Grant) {
 	for _, l := range req.Shared {
 		list = append(list, driver.Grant{Name: l.Name, Slots: l.Slots, Slot: driver.AnySlot, Token: req.Token})

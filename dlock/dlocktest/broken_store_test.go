@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// A mutant is a memlock with one mistake in it, as a user's store may have it.
+// A mutant is a memlock with one mistake that a user's store could have.
 type mutant struct {
 	*memlock.Store
 	acquire func(context.Context, driver.Request) (driver.Grant, error)
@@ -116,7 +116,7 @@ func (o *owners) acquire(m *mutant) func(context.Context, driver.Request) (drive
 	}
 }
 
-// forged returns the grants with the tokens that hold their slots.
+// forged returns the grants with the tokens of the slots' current holders.
 func (o *owners) forged(grants []driver.Grant) []driver.Grant {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -161,7 +161,7 @@ func (m *mutant) ttl(change func(time.Duration) time.Duration) {
 	}
 }
 
-// rename makes a store that keeps names under another name.
+// rename makes the store use a changed name.
 func (m *mutant) rename(change func(name string, slots int) string) {
 	renamed := func(grants []driver.Grant) []driver.Grant {
 		grants = slices.Clone(grants)
@@ -197,7 +197,7 @@ func (m *mutant) rename(change func(name string, slots int) string) {
 	}
 }
 
-// oneKind keeps a mutex in the place of a semaphore with one slot.
+// oneKind stores a mutex in the place of a semaphore with one slot.
 func oneKind(m *mutant) {
 	same := func(grants []driver.Grant) []driver.Grant {
 		grants = slices.Clone(grants)
@@ -223,8 +223,7 @@ func oneKind(m *mutant) {
 	}
 }
 
-// lookThenWrite is a store with a gap between finding a free slot and taking it. It has no TTLs and
-// no ticks.
+// lookThenWrite has a gap between finding a free slot and taking it. It has no TTLs and no ticks.
 type lookThenWrite struct {
 	mu    sync.Mutex
 	held  map[string]string

@@ -10,8 +10,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// successMistakes are mistakes in what is remembered of earlier leases: successes, and leases that
-// expired.
+// successMistakes are mistakes in the records of earlier leases: successes and expired leases.
 var successMistakes = []mistake{
 	{"no successes", []string{"success/told to all", "success/told with", "success/stays", "success/by token",
 		"success/told when", "success/is its", "success/each"}, func(m *mutant) {
@@ -205,7 +204,7 @@ var successMistakes = []mistake{
 	}},
 }
 
-// successes changes what every answer to an acquire reports about the last success.
+// successes changes the last success that every answer to an acquire reports.
 func (m *mutant) successes(change func(driver.Request, error, *driver.Info)) {
 	m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 		g, err := m.Store.TryAcquire(ctx, req)
@@ -218,7 +217,7 @@ func (m *mutant) successes(change func(driver.Request, error, *driver.Info)) {
 	}
 }
 
-// releases changes every grant that is released.
+// releases modifies every released grant.
 func (m *mutant) releases(change func(*driver.Grant)) {
 	m.release = func(ctx context.Context, grants []driver.Grant) ([]driver.Result, error) {
 		grants = slices.Clone(grants)
@@ -229,7 +228,7 @@ func (m *mutant) releases(change func(*driver.Grant)) {
 	}
 }
 
-// remembered keeps the successes that counts, by a key, in place of the store.
+// remembered stores successes in place of the store, by key, if counts returns true.
 func (m *mutant) remembered(counts func(driver.Grant, driver.GrantOutcome) bool, key func(driver.Grant) string) {
 	at := make(map[string]time.Time)
 	m.release = func(ctx context.Context, grants []driver.Grant) ([]driver.Result, error) {
@@ -249,5 +248,5 @@ func (m *mutant) remembered(counts func(driver.Grant, driver.GrantOutcome) bool,
 	})
 }
 
-// successKey tells apart the locks that have a success of their own.
+// successKey returns a different key for each lock with its own last success.
 func successKey(g driver.Grant) string { return fmt.Sprintf("%s %t", g.Name, g.Slots == 0) }

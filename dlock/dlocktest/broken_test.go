@@ -13,17 +13,17 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// A mistake is a mistake that a store may have, with the promises that must catch it.
+// A mistake is a fault that a store could have, and the promises that must catch it.
 type mistake struct {
 	name   string
-	caught []string // names of promises, or how one begins
+	caught []string // names of promises, or prefixes of names
 	mutate func(*mutant)
 }
 
 var mutants = slices.Concat(leaseMistakes, tickMistakes, successMistakes, controlMistakes, sharedMistakes,
 	rateMistakes, delayMistakes, clockMistakes, enumerationMistakes)
 
-// brokenHarness returns a harness of the mutant of that name.
+// brokenHarness returns a harness for a mutant.
 func brokenHarness(name string, mutate func(*mutant)) Harness {
 	return Harness{
 		Features: Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
@@ -72,8 +72,8 @@ func steppable(store *memlock.Store) func(time.Duration) time.Duration {
 	}
 }
 
-// A suite that passes everything proves nothing: each mistake must be caught by the promises it
-// breaks.
+// A suite that passes every store proves nothing, so each mistake must be caught by the promises
+// that it breaks.
 func TestMutantsAreCaught(t *testing.T) {
 	for _, broken := range mutants {
 		t.Run(broken.name, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestMutantsAreCaught(t *testing.T) {
 	}
 }
 
-// A store that states less is tested for less, and may not pretend.
+// A store that claims fewer features is tested for fewer, and it must not provide the others.
 func TestFeatures(t *testing.T) {
 	modest := func(change func(*mutant)) Harness {
 		h := brokenHarness("", func(m *mutant) {
@@ -193,7 +193,7 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
-// The names that the suite tries must be names, and differ.
+// The names that the suite uses must be valid and distinct.
 func TestNamesAreNames(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, name := range trickyNames() {

@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// tickMistakes are mistakes in how ticks are claimed, including missed ones.
+// tickMistakes are mistakes in how ticks, including missed ones, are claimed.
 var tickMistakes = []mistake{
 	{"ticks are not counted", []string{"tick/at most", "tick/older", "tick/stays", "tick/many hosts",
 		"random/operations"}, func(m *mutant) {
@@ -141,7 +141,7 @@ var tickMistakes = []mistake{
 	}},
 }
 
-// missed grants the tick all the same when it was refused for that reason, as missed.
+// missed grants a missed tick that was refused for the given reason.
 func (m *mutant) missed(why driver.Reason) {
 	m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 		g, err := m.Store.TryAcquire(ctx, req)
@@ -157,7 +157,7 @@ func (m *mutant) tick(change func(time.Time) time.Time) {
 	m.claims(func(t *driver.Tick) { t.At = change(t.At) })
 }
 
-// claims changes every claim of a tick.
+// claims modifies every claim of a tick.
 func (m *mutant) claims(change func(*driver.Tick)) {
 	m.claimsOf(func(_ string, t *driver.Tick) { change(t) })
 }

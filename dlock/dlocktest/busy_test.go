@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// busy is a healthy store on a machine that pauses now and then: before the store acts, and before
-// its answer is seen.
+// busy is a correct store on a machine that pauses now and then, before the store acts and before
+// its answer arrives.
 type busy struct {
 	*memlock.Store
 	longest time.Duration
@@ -44,14 +44,14 @@ func (b busy) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Res
 	return b.Store.Release(ctx, grants...)
 }
 
-// A machine that pauses for longer than a brief lease lasts breaks no promise of its store.
+// A machine that pauses for longer than a brief lease causes no findings.
 //
-// Fails when a check relies on a call to come before such a lease ends.
+// Fails when a check relies on a call being made before such a lease ends.
 func TestABusyMachineBreaksNoPromise(t *testing.T) {
-	many := regexp.MustCompile(`hammer|crosswise|random`) // they measure themselves how long all calls may take
+	many := regexp.MustCompile(`hammer|crosswise|random`) // these checks limit the time of their own calls
 	rounds := testkit.Rounds(t, 10, 50)
 	h := brokenHarness("", nil)
-	h.Virtual = false // calls take their time
+	h.Virtual = false // calls take real time
 	h.New = func(testing.TB) Namespace {
 		store := busy{memlock.New(), 3 * h.TTL}
 		return Namespace{Open: func() driver.Store { return store }}

@@ -15,17 +15,17 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// callTimeout bounds every call to the store. Only a store that hangs needs that long.
+// callTimeout limits every call to the store. Only a store that hangs takes this long.
 const callTimeout = 10 * time.Second
 
-// A check tests one promise on one namespace. It collects findings instead of failing
-// a test, so that the suite itself can be tested on broken stores.
+// A check tests one promise in one namespace. It collects findings instead of failing a test, so
+// that the suite itself can be tested on broken stores.
 type check struct {
 	t  testing.TB
 	h  Harness
 	ns Namespace
 
-	// long is the TTL of leases that must not end during a check.
+	// long is the TTL for leases that must not end during a check.
 	long time.Duration
 
 	mu      sync.Mutex
@@ -33,10 +33,10 @@ type check struct {
 	skipped string
 }
 
-// giveUp is the panic by which a check ends early.
+// giveUp is the panic value that ends a check early.
 type giveUp struct{}
 
-// errorf records a broken promise. It may be called from any goroutine.
+// errorf records a broken promise. It is safe for concurrent use.
 func (c *check) errorf(format string, args ...any) { c.note(2, format, args...) }
 
 // fatalf records a broken promise and ends the check. Only the check's own goroutine may call it.
@@ -61,7 +61,7 @@ func (c *check) skip(why string) {
 	panic(giveUp{})
 }
 
-// fresh opens a new namespace and waits until the store grants: if it has just been started, it may
+// fresh opens a new namespace and waits until the store grants. A store that was just started may
 // refuse for a while.
 func (c *check) fresh() {
 	c.ns = c.h.New(c.t)
@@ -69,14 +69,14 @@ func (c *check) fresh() {
 		c.fatalf("Harness.New returned a Namespace without Open")
 	}
 	h := c.host()
-	c.long = 10 * time.Minute // the calls of a check may take a busy machine more than one
+	c.long = 10 * time.Minute // on a busy machine, a check's calls may take more than a minute
 	if b := h.caps().TTLBounder; b != nil {
 		c.long = min(c.long, b.MaxTTL())
 	}
 	c.settled(h)
 }
 
-// settled waits until the store no longer answers Quarantine.
+// settled waits until the store no longer answers ReasonQuarantine.
 func (c *check) settled(h *host) {
 	var got attempt
 	err := testkit.Poll(30*time.Second, "the quarantine ends", func() bool {
@@ -85,7 +85,7 @@ func (c *check) settled(h *host) {
 		if !refused || no.Reason != driver.ReasonQuarantine {
 			return true
 		}
-		time.Sleep(min(no.ExpiresIn, time.Second)) // all checks wait at the same time, and would keep the store busy
+		time.Sleep(min(no.ExpiresIn, time.Second)) // many checks wait at the same time and could overload the store
 		return false
 	})
 	if err != nil || got.err != nil {
@@ -94,10 +94,10 @@ func (c *check) settled(h *host) {
 	h.release(got.grant)
 }
 
-// host opens one more client of the namespace.
+// host opens another client of the namespace.
 func (c *check) host() *host { return &host{c: c, store: c.ns.Open()} }
 
-// request returns a request for a long lease, with a token and a holder of its own.
+// request returns a request for a long lease, with a new token and holder.
 func (c *check) request(name string, slots int) driver.Request {
 	return driver.Request{
 		Name: name, Slots: slots, TTL: c.long, Token: rand.Text(),
@@ -105,15 +105,15 @@ func (c *check) request(name string, slots int) driver.Request {
 	}
 }
 
-// brief returns a request for a lease that is short enough to wait for its end.
+// brief returns a request for a lease that is short enough to wait for.
 func (c *check) brief(name string, slots int) driver.Request {
 	req := c.request(name, slots)
 	req.TTL = c.h.TTL
 	return req
 }
 
-// whileHeld calls do, whose calls have to come before a brief lease ends, and which returns false
-// if a busy machine took longer. Then it calls do again, with a TTL twice as long.
+// whileHeld calls do, which makes calls that must come before a brief lease ends. If a busy machine
+// was too slow, do returns false, and whileHeld repeats it with twice the TTL.
 func (c *check) whileHeld(do func(ttl time.Duration) (inTime bool)) {
 	for ttl := c.h.TTL; !do(ttl); ttl *= 2 {
 		if 4*ttl > c.long {
@@ -122,10 +122,10 @@ func (c *check) whileHeld(do func(ttl time.Duration) (inTime bool)) {
 	}
 }
 
-// step is the pause between two requests while waiting for a lease to end.
+// step returns the pause between requests while a check waits for a lease to end.
 func (c *check) step() time.Duration { return max(c.h.TTL/50, time.Millisecond) }
 
-// until sleeps until t; with a real clock it returns later, never earlier.
+// until sleeps until t. With a real clock it may return later, but never earlier.
 func until(t time.Time) { time.Sleep(time.Until(t)) }
 
 // A host is one client of the store.
@@ -136,8 +136,7 @@ type host struct {
 
 func (h *host) caps() driver.Capabilities { return driver.CapabilitiesOf(h.store) }
 
-// An attempt is the answer to a request, with the bounds of when the store acted: after sent,
-// before got.
+// An attempt is an answer to a request. The store acted at some time between sent and got.
 type attempt struct {
 	req       driver.Request
 	grant     driver.Grant
@@ -145,14 +144,14 @@ type attempt struct {
 	sent, got time.Time
 }
 
-// heldUntil returns the earliest time at which the lease may end. Only a request that was sent
-// before sent+TTL can show that it ended too early.
+// heldUntil returns the earliest correct end of the lease. A grant to another holder before that
+// time shows that the lease ended too early.
 func (a attempt) heldUntil() time.Time { return a.sent.Add(a.req.TTL) }
 
-// endedBy returns when the lease must have ended, unless it was extended.
+// endedBy returns when the lease must have ended if it was not extended.
 func (a attempt) endedBy(c *check) time.Time { return a.got.Add(a.req.TTL + c.h.Slack) }
 
-// byToken returns the known part of a request's grant when its reply was lost.
+// byToken returns the known parts of a request's grant after a lost reply.
 func byToken(req driver.Request) driver.Grant {
 	return driver.Grant{Name: req.Name, Slots: req.Slots, Slot: driver.AnySlot, Token: req.Token}
 }
@@ -161,7 +160,7 @@ func callContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), callTimeout)
 }
 
-// try asks once.
+// try sends a request and returns the answer.
 func (h *host) try(req driver.Request) attempt {
 	ctx, cancel := callContext()
 	defer cancel()
@@ -185,7 +184,7 @@ func (h *host) try(req driver.Request) attempt {
 	return a
 }
 
-// plausible checks what every grant must satisfy.
+// plausible checks what must hold for every grant.
 func (c *check) plausible(req driver.Request, g driver.Grant) {
 	if g.Name != req.Name || g.Slots != req.Slots || g.Token != req.Token {
 		c.errorf("asked for %q of %d slots with token %q, was granted %q of %d with token %q", req.Name, req.Slots,
@@ -210,7 +209,7 @@ func (c *check) plausible(req driver.Request, g driver.Grant) {
 	}
 }
 
-// mustAcquire sends a request that must be granted.
+// mustAcquire sends a request that the store must grant.
 func (h *host) mustAcquire(req driver.Request) attempt {
 	a := h.try(req)
 	if a.err != nil {
@@ -220,7 +219,7 @@ func (h *host) mustAcquire(req driver.Request) attempt {
 	return a
 }
 
-// mustRefuse sends a request that must be refused, for that reason.
+// mustRefuse sends a request that the store must refuse for the given reason.
 func (h *host) mustRefuse(req driver.Request, want driver.Reason) *driver.NotAcquiredError {
 	a := h.try(req)
 	if a.err == nil {
@@ -243,7 +242,8 @@ func (h *host) mustRefuse(req driver.Request, want driver.Reason) *driver.NotAcq
 	return no
 }
 
-// extend extends and returns one result per grant; a healthy store answers for each.
+// extend extends the grants and returns one result per grant. It records an error if the call
+// fails.
 func (h *host) extend(ttl time.Duration, grants ...driver.Grant) []driver.Result {
 	ctx, cancel := callContext()
 	defer cancel()
@@ -251,7 +251,7 @@ func (h *host) extend(ttl time.Duration, grants ...driver.Grant) []driver.Result
 	return h.c.answered(OpExtend, grants, results, err)
 }
 
-// release releases and returns one result per grant.
+// release releases the grants and returns one result per grant.
 func (h *host) release(grants ...driver.Grant) []driver.Result {
 	ctx, cancel := callContext()
 	defer cancel()
@@ -277,7 +277,7 @@ func (c *check) answered(op Op, grants []driver.Grant, results []driver.Result, 
 	return results
 }
 
-// want checks the outcomes of a call.
+// want checks the outcomes in results.
 func (c *check) want(what string, results []driver.Result, outcomes ...driver.GrantOutcome) {
 	for i, r := range results {
 		if want := outcomes[min(i, len(outcomes)-1)]; r.Outcome != want {
@@ -303,7 +303,7 @@ func (h *host) fill(name string, slots int) []driver.Grant {
 	return nil
 }
 
-// reason returns why a request was refused, "" if it was not.
+// reason returns the reason of a refusal, or "" for any other error.
 func reason(err error) driver.Reason {
 	if no, ok := errors.AsType[*driver.NotAcquiredError](err); ok {
 		return no.Reason

@@ -7,8 +7,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// clocks test a store whose clock was wrong, and is right again: instants that it noted meanwhile
-// lie in its future, or long ago.
+// clocks test a store whose clock was wrong and was corrected. Instants recorded meanwhile lie far
+// in the future or the past.
 var clocks = clocksWrongBy(2*time.Second, 10*time.Minute, 2*time.Hour, 400*24*time.Hour)
 
 func clocksWrongBy(steps ...time.Duration) (list []promise) {
@@ -20,8 +20,8 @@ func clocksWrongBy(steps ...time.Duration) (list []promise) {
 	return append(list, promise{name: "clock/leases of a clock that was ahead", show: leasesOfAClockAhead})
 }
 
-// leasesOfAClockAhead catches a store on which a dead holder keeps its slot until the clock is
-// where it was, or on which a lease then ends while its holder still trusts it.
+// leasesOfAClockAhead catches a store that keeps a dead holder's slot until the clock catches up,
+// and a store that ends the lease while its holder still trusts it.
 func leasesOfAClockAhead(c *check) {
 	if c.ns.StepClock == nil {
 		c.skip("the Namespace cannot step the store's clock")
@@ -38,12 +38,12 @@ func leasesOfAClockAhead(c *check) {
 	c.ns.StepClock(-by)
 	for _, held := range dead {
 		// Each refusal finds one of the leases that were granted while the clock was ahead,
-		// beginning with the one that ends last: for "two" that lease is alive.
+		// starting with the one that ends last. For "two", that lease is alive.
 		find := 1
 		if held.req.Name == alive.req.Name {
 			find = 2
 		}
-		var ends time.Time // at the latest: a TTL after the refusal that finds it
+		var ends time.Time // at the latest: a TTL after the refusal that finds the lease
 		for {
 			probe := b.try(c.with(c.request(held.req.Name, held.req.Slots), held.req.Shared...))
 			if probe.err == nil && probe.got.Before(held.heldUntil()) {
@@ -70,9 +70,9 @@ func leasesOfAClockAhead(c *check) {
 	b.mustRefuse(c.request("two", 2), driver.ReasonFull)
 }
 
-// clockWasWrong catches a store that refuses ticks until its clock is where it was, counts a delay
-// from a release in the future, reports such a success as one of a moment ago, or pauses a name
-// again that was resumed.
+// clockWasWrong catches a store that refuses ticks until its clock catches up, that counts a delay
+// from a release in the future, that reports a success in the future as one from just now, or that
+// pauses a resumed name again.
 func clockWasWrong(by time.Duration) func(*check) {
 	return func(c *check) {
 		if c.ns.StepClock == nil {
@@ -96,7 +96,7 @@ func clockWasWrong(by time.Duration) func(*check) {
 		}
 
 		c.ns.StepClock(-by)
-		// Instants that are a little ahead are believed: clocks differ.
+		// Instants slightly in the future are accepted, because clocks differ.
 		little := time.Duration(0)
 		if by > 0 && by <= driver.MaxTickAhead {
 			little = by
@@ -139,7 +139,7 @@ func clockWasWrong(by time.Duration) func(*check) {
 			if f.AtomicTick {
 				b.ran(name)
 			}
-			if f.AtomicTick && little == 0 { // else it came due before the end
+			if f.AtomicTick && little == 0 { // otherwise it came due before the end
 				b.mustAcquire(c.missed(name, c.later()))
 			}
 			b.mustAcquire(c.request(name, 3))

@@ -44,7 +44,7 @@ func controlStated(c *check) {
 	}
 }
 
-// ann is the cause of updates. The store must return its text unchanged, and must never execute it.
+// ann is the cause of updates. The store must return its text unchanged and must never execute it.
 var ann = driver.Cause{By: `ann "the 'op'" <a@b> %s {0} $1 \ é`,
 	Note: `"revoked":{"by":"x"}, '); DROP TABLE locks; -- 数据库 %d\n`}
 
@@ -82,7 +82,7 @@ func (h *host) limit(name string, slots int) {
 	h.update(name, driver.Update{Limit: &driver.LimitOverride{Cause: ann, Slots: slots}})
 }
 
-// requested stands for no limit override, in lists of limits.
+// requested, in a list of limits, stands for no limit override.
 const requested = -1
 
 func (h *host) resetLimit(name string) {
@@ -105,7 +105,7 @@ func (h *host) inspect(names ...string) []driver.ControlState {
 	return list
 }
 
-// paused catches a store that grants a paused name, or does not say why it refuses.
+// paused catches a store that grants a paused name or does not say why it refuses.
 func paused(c *check) {
 	a, b := c.host(), c.host()
 	a.pauseFor("x", time.Hour)
@@ -123,17 +123,17 @@ func paused(c *check) {
 	if c.h.Features.AtomicTick {
 		b.mustRefuse(c.tick("x", 1, thisSecond(), 1), driver.ReasonPaused)
 	}
-	a.pauseFor("x", 2*time.Hour) // a second pause takes the place of the first
+	a.pauseFor("x", 2*time.Hour) // a second pause replaces the first
 	if no := b.mustRefuse(c.request("x", 1), driver.ReasonPaused); no.ExpiresIn < time.Hour {
 		c.errorf("paused anew for 2 h: %v left", no.ExpiresIn)
 	}
 	b.resume("x")
 	g := a.mustAcquire(c.request("x", 1))
 	c.want("release", a.release(g.grant), driver.GrantOK)
-	if c.h.Features.AtomicTick { // a tick that was refused is not spent
+	if c.h.Features.AtomicTick { // a refused tick is not used up
 		b.mustAcquire(c.tick("x", 1, thisSecond(), 1))
 	}
-	b.resume("x") // which is not paused
+	b.resume("x") // no effect, because the name is not paused
 }
 
 func pauseEnds(c *check) {
@@ -157,7 +157,7 @@ func pauseEnds(c *check) {
 	}
 }
 
-// pauseLeavesLeases catches a pause that ends leases that are held.
+// pauseLeavesLeases catches a pause that ends held leases.
 func pauseLeavesLeases(c *check) {
 	h := c.host()
 	g := h.mustAcquire(c.request("x", 2)).grant
@@ -193,9 +193,9 @@ func limitRaised(c *check) {
 	}
 }
 
-// limitLowered catches a store that grants a low slot while more than the limit are held (then one
-// more would be held, not one less), or that looks only below the limit for the lease that ends
-// first.
+// limitLowered catches a store that grants a low slot while more leases than the limit are held:
+// one more would then be held instead of one less. It also catches a store that looks only below
+// the limit for the lease that ends first.
 func limitLowered(c *check) {
 	a, b := c.host(), c.host()
 	for _, free := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}} {
@@ -217,7 +217,7 @@ func limitLowered(c *check) {
 		a.mustRefuse(c.request(name, 3), driver.ReasonFull)
 	}
 	held := a.endingFromTheTop("y")
-	b.limit("y", 2) // of whatever slots
+	b.limit("y", 2) // counts leases in any slots
 	no := b.mustRefuse(c.request("y", 3), driver.ReasonFull)
 	if last := held[2].req.Holder; c.h.Features.Holders && no.Holder != last {
 		c.errorf("under a limit of 2, the refusal names %v: must name %v, whose lease ends first", no.Holder, last)
@@ -325,7 +325,7 @@ func updatesApart(c *check) {
 	h.pauseFor("x", time.Hour)
 	h.mustAcquire(c.request("xx", 1))
 	h.mustAcquire(c.request("y", 3))
-	h.mustAcquire(c.request("x", 0)) // the mutex of that name is another lock
+	h.mustAcquire(c.request("x", 0)) // the mutex of that name is a different lock
 	h.mustRefuse(c.request("x", 1), driver.ReasonPaused)
 }
 
@@ -350,7 +350,7 @@ func triggerInstant(c *check) {
 	if second == nil || !second.At.After(first.At) {
 		c.errorf("a second trigger %+v: must be later than %v", second, first.At)
 	}
-	if c.h.Features.AtomicTick { // its instant can be claimed
+	if c.h.Features.AtomicTick { // the trigger's instant can be claimed
 		a.mustAcquire(c.tick("claim", 0, second.At, 1))
 		b.mustRefuse(c.tick("claim", 0, second.At, 1), driver.ReasonTickTaken)
 		b.mustRefuse(c.tick("claim", 0, first.At, 1), driver.ReasonTickLate)
@@ -393,7 +393,7 @@ func updatesChecked(c *check) {
 	}
 }
 
-// tickHolder catches a store that does not say which host had a tick.
+// tickHolder catches a store that does not say which host claimed a tick.
 func tickHolder(c *check) {
 	if !c.h.Features.AtomicTick {
 		return

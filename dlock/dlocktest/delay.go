@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// delays test ticks that are due a fixed delay after the last lease ended.
+// delays test ticks that are due at a fixed delay after the end of the last lease.
 var delays = []promise{
 	{name: "delay/refused by a store that cannot", show: delayUnsupported},
 	{name: "delay/counts from the release", given: needsDelay, show: delayAfterRelease},
@@ -28,17 +28,19 @@ func needsDelay(f Features) string {
 	return ""
 }
 
-// delayed returns a request that is due a delay after the last lease of the name has ended.
+// delayed returns a request that is due when the delay has passed since the name's last lease
+// ended.
 func (c *check) delayed(name string, delay time.Duration) driver.Request {
 	req := c.request(name, 1)
 	req.Tick = &driver.Tick{Delay: delay}
 	return req
 }
 
-// delay returns a delay that is short enough for a check to wait for.
+// delay returns a delay that is short enough to wait for.
 func (c *check) delay() time.Duration { return c.h.TTL }
 
-// awaitDelay asks until the store grants the request, which it must not do before earliest.
+// awaitDelay repeats the request until the store grants it. The grant must not come before
+// earliest.
 func (h *host) awaitDelay(what string, req driver.Request, earliest time.Time) driver.Grant {
 	c := h.c
 	tooLate := time.Now().Add(callTimeout)
@@ -65,7 +67,7 @@ func (h *host) awaitDelay(what string, req driver.Request, earliest time.Time) d
 	}
 }
 
-// delayUnsupported catches a store that ignores a delay, and so grants immediately.
+// delayUnsupported catches a store that ignores a delay and grants immediately.
 func delayUnsupported(c *check) {
 	h := c.host()
 	delayer := h.caps().Delayer
@@ -100,13 +102,13 @@ func delayUnsupported(c *check) {
 	}
 }
 
-// delayAfterRelease catches a store that counts from the start of a lease, or not at all.
+// delayAfterRelease catches a store that counts from the start of a lease or does not count at all.
 func delayAfterRelease(c *check) {
 	a, b := c.host(), c.host()
-	g := a.mustAcquire(c.delayed("x", time.Hour)).grant // nothing ended before
+	g := a.mustAcquire(c.delayed("x", time.Hour)).grant // no lease has ended before
 	b.mustRefuse(c.delayed("x", time.Microsecond), driver.ReasonFull)
 	for i := range 2 {
-		time.Sleep(c.delay() / 2) // the run takes a while
+		time.Sleep(c.delay() / 2) // the run takes some time
 		g.Succeeded = i == 0
 		released := time.Now()
 		c.want("release", a.release(g), driver.GrantOK)
@@ -121,22 +123,23 @@ func delayAfterRelease(c *check) {
 	b.release(g)
 }
 
-// delayAfterExpiry catches a store that forgets a lease that was never released: its host crashed.
+// delayAfterExpiry catches a store that forgets a lease that was never released because its host
+// crashed.
 func delayAfterExpiry(c *check) {
 	a, b := c.host(), c.host()
 	req := c.delayed("x", time.Hour)
 	req.TTL = c.h.TTL
 	held := a.mustAcquire(req)
 	b.awaitDelay("after an expiry", c.delayed("x", c.delay()), held.heldUntil().Add(c.delay()))
-	// The same for a long delay, which is first requested when the lease is long over.
+	// The same holds for a long delay that is first requested long after the lease has ended.
 	req = c.delayed("y", time.Hour)
 	req.TTL = c.h.TTL
 	until(a.mustAcquire(req).endedBy(c))
 	b.mustRefuse(c.delayed("y", time.Hour), driver.ReasonTickEarly)
-	b.mustRefuse(c.delayed("y", time.Hour), driver.ReasonTickEarly) // the first refusal forgot nothing
+	b.mustRefuse(c.delayed("y", time.Hour), driver.ReasonTickEarly) // the first refusal has not changed this
 }
 
-// delayAfterAnyLease catches a store that looks at one slot only, or at leases with a delay only.
+// delayAfterAnyLease catches a store that considers only one slot or only leases with a delay.
 func delayAfterAnyLease(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{1, 3} {
@@ -145,19 +148,19 @@ func delayAfterAnyLease(c *check) {
 		for range slots {
 			grants = append(grants, a.mustAcquire(c.request(name, slots)).grant)
 		}
-		for len(grants) > 0 { // the slots of a host with a larger number count as well
+		for len(grants) > 0 { // higher slots, from a host that declares more, count as well
 			b.mustRefuse(c.delayed(name, time.Microsecond), driver.ReasonFull)
 			c.want("release", a.release(grants[0]), driver.GrantOK)
 			grants = grants[1:]
 		}
 		b.mustRefuse(c.delayed(name, time.Hour), driver.ReasonTickEarly)
 	}
-	// A lease that expired in a slot that a request with a delay does not need.
+	// A lease expired in a slot that a request with a delay does not use.
 	first := a.mustAcquire(c.request("y", 3)).grant
 	second := a.mustAcquire(c.brief("y", 3))
 	c.want("release", a.release(first), driver.GrantOK)
 	b.awaitDelay("after an expiry in another slot", c.delayed("y", c.delay()), second.heldUntil().Add(c.delay()))
-	// A lease without a tick may be taken at any time, and its end counts.
+	// A lease without a tick can be taken at any time, and its end counts.
 	c.want("release", a.release(a.mustAcquire(c.request("z", 1)).grant), driver.GrantOK)
 	b.mustRefuse(c.delayed("z", time.Hour), driver.ReasonTickEarly)
 	g := a.mustAcquire(c.request("z", 1)).grant
@@ -178,14 +181,14 @@ func delayWithoutInstants(c *check) {
 		req.Tick.At, req.Tick.MissedAt = at, at
 		end(a.awaitDelay("at any instant", req, time.Time{}))
 	}
-	if c.h.Features.AtomicTick { // it is recorded as started now
+	if c.h.Features.AtomicTick { // the store records its own time as the tick
 		c.pause()
 		a.mustRefuse(c.tick("x", 1, time.Now().Add(-time.Minute), 1), driver.ReasonTickLate)
 		end(a.mustAcquire(c.tick("x", 1, c.later().Add(c.h.Slack), 1)).grant)
 	}
 }
 
-// delayAskedAgain catches a store that refuses a request whose reply was lost.
+// delayAskedAgain catches a store that refuses a repeated request after a lost reply.
 func delayAskedAgain(c *check) {
 	a := c.host()
 	req := c.delayed("x", time.Hour)
@@ -198,7 +201,7 @@ func delayAskedAgain(c *check) {
 	a.mustRefuse(c.delayed("x", time.Hour), driver.ReasonTickEarly)
 }
 
-// delayUnderOverrides catches a limit that lets a second lease in beside the first.
+// delayUnderOverrides catches a limit that allows a second lease beside the first.
 func delayUnderOverrides(c *check) {
 	if !c.h.Features.Control {
 		return
@@ -206,7 +209,7 @@ func delayUnderOverrides(c *check) {
 	a, b := c.host(), c.host()
 	a.limit("x", 3)
 	g := a.mustAcquire(c.delayed("x", time.Hour)).grant
-	other := a.mustAcquire(c.request("x", 1)).grant // as a Trigger takes one
+	other := a.mustAcquire(c.request("x", 1)).grant // as a Trigger would
 	b.mustRefuse(c.delayed("x", time.Microsecond), driver.ReasonFull)
 	c.want("release", a.release(g), driver.GrantOK)
 	b.mustRefuse(c.delayed("x", time.Microsecond), driver.ReasonFull)
@@ -222,11 +225,11 @@ func delayUnderOverrides(c *check) {
 	b.mustRefuse(c.delayed("x", time.Microsecond), driver.ReasonPaused)
 }
 
-// delayRace catches a store that decides about the delay and the slot in two steps.
+// delayRace catches a store that checks the delay and takes the slot in two steps.
 func delayRace(c *check) {
 	const hosts, rounds = 5, 4
 	var mu sync.Mutex
-	var ended time.Time // before that, the last lease had not been released
+	var ended time.Time // before this, the last lease was not released
 	var all sync.WaitGroup
 	deadline := time.Now().Add(callTimeout + rounds*2*c.delay())
 	granted := 0
@@ -242,7 +245,7 @@ func delayRace(c *check) {
 				}
 				req := c.delayed("x", c.delay())
 				if i == 0 && n%3 == 0 {
-					req.Tick = nil // a lease without a delay comes and goes between
+					req.Tick = nil // between them, take and release a lease without a delay
 				}
 				a := h.try(req)
 				if a.err == nil {

@@ -1,7 +1,7 @@
-// Package dlocktest tests stores, and code that is built on them.
+// Package dlocktest tests stores and code that uses them.
 //
-// [Run] is the conformance suite: a store that passes it keeps every promise of
-// [driver.Store]. One call in the store's own test file is all it takes:
+// [Run] is the conformance suite. A store that passes it keeps every promise of [driver.Store]. The
+// store's test file needs only one call:
 //
 //	func TestConformance(t *testing.T) {
 //		dlocktest.Run(t, dlocktest.Harness{

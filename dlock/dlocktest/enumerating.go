@@ -26,7 +26,8 @@ func needsEnumeration(f Features) string {
 	return ""
 }
 
-// enumeratesIfStated catches a store that enumerates without stating it, and would not be tested.
+// enumeratesIfStated catches a store that enumerates without stating the feature, which would then
+// not be tested.
 func enumeratesIfStated(c *check) {
 	e := c.host().caps().Enumerator
 	switch {
@@ -48,15 +49,15 @@ type place struct {
 	slot  int
 }
 
-// An enumeration is the store's answer to Enumerate, page by page.
+// An enumeration is the result of calling Enumerate for all pages.
 type enumeration struct {
 	c               *check
 	leases          map[place]driver.LeaseInfo
 	asked, answered time.Time
 }
 
-// enumerate reads all pages, and calls between after each of them. The check's own lease, by which
-// it waits until the store grants, is left out.
+// enumerate reads all pages and calls between after each of them. It leaves out the lease with
+// which the check waited for the store.
 func (h *host) enumerate(limit int, between func()) enumeration {
 	found := enumeration{c: h.c, leases: make(map[place]driver.LeaseInfo), asked: time.Now()}
 	after := ""
@@ -98,7 +99,7 @@ func (h *host) enumerate(limit int, between func()) enumeration {
 
 func nothing() {}
 
-// has checks that exactly these leases are found.
+// has checks that the enumeration consists of exactly these leases.
 func (e enumeration) has(what string, held, released []attempt) {
 	all := len(held) + len(released)
 	if len(e.leases) != all {
@@ -124,7 +125,7 @@ func (e enumeration) has(what string, held, released []attempt) {
 	}
 }
 
-// shown checks the fields that a held and a released lease have in common.
+// shown checks the fields that held and released leases have in common.
 func (c *check) shown(what string, l driver.LeaseInfo, w attempt, asked, answered time.Time) {
 	if l.Fence != w.grant.Fence || l.Holder != w.req.Holder {
 		c.note(3, "%s: %+v: must have fence %d and the holder %v", what, l, w.grant.Fence, w.req.Holder)
@@ -135,7 +136,7 @@ func (c *check) shown(what string, l driver.LeaseInfo, w attempt, asked, answere
 	}
 }
 
-// enumeratesAll catches an enumeration that leaves out a kind of lease, or changes a name.
+// enumeratesAll catches an enumeration that omits a kind of lease or changes a name.
 func enumeratesAll(c *check) {
 	h := c.host()
 	h.enumerate(10, nothing).has("when nothing was ever granted", nil, nil)
@@ -163,8 +164,8 @@ func enumeratesAll(c *check) {
 	}
 }
 
-// enumeratesWhileOthersChange catches a page token that is an offset, or names a lease that may be
-// gone when it is used, and an order that a renewal changes: held leases would be skipped.
+// enumeratesWhileOthersChange catches a page token that is an offset or names a lease that may be
+// gone later, and an order that renewals change. Such enumerations would skip held leases.
 func enumeratesWhileOthersChange(c *check) {
 	h := c.host()
 	stay := make(map[place]bool)
@@ -201,8 +202,8 @@ func enumeratesWhileOthersChange(c *check) {
 	}
 }
 
-// enumeratesReleases catches a release that is not shown, or that is shown in the place of the next
-// lease, or for a lease that was not released.
+// enumeratesReleases catches a release that is not shown, that hides the slot's next lease, or that
+// is shown for a lease that was not released.
 func enumeratesReleases(c *check) {
 	h := c.host()
 	mutex := h.mustAcquire(c.request("m", 0))
@@ -224,8 +225,8 @@ func enumeratesReleases(c *check) {
 	h.enumerate(10, nothing).has("when two are granted again", []attempt{one, next, three, taken},
 		[]attempt{mutex})
 
-	// A lease that expired was not released. The one before it in its slot was, but is no longer
-	// the last.
+	// A lease that expired was not released. The slot's lease before it was released, but it is not
+	// the latest any more.
 	c.want("release", h.release(next.grant, taken.grant), driver.GrantOK)
 	ends := []attempt{h.mustAcquire(c.brief("s", 3)), h.mustAcquire(c.brief("again", 0)),
 		h.mustAcquire(c.brief("brief", 0)), h.mustAcquire(c.brief("brief", 3))}
@@ -234,7 +235,7 @@ func enumeratesReleases(c *check) {
 	h.enumerate(10, nothing).has("when four have expired", []attempt{one, three}, []attempt{mutex})
 
 	if !c.h.Virtual {
-		return // a minute is too long
+		return // a test does not wait a minute
 	}
 	last = h.mustAcquire(c.request("last", 2))
 	time.Sleep(driver.ReleasedFor)
@@ -244,12 +245,12 @@ func enumeratesReleases(c *check) {
 	h.enumerate(10, nothing).has("two minutes later", []attempt{one, three}, nil)
 }
 
-// enumeratesRenewals catches a HeldFor that starts again with an extension, and a RenewedAgo that
-// does not, or is counted from a TTL that is not the extension's.
+// enumeratesRenewals catches a HeldFor that restarts with an extension, and a RenewedAgo that does
+// not restart or that is computed with another TTL than the extension's.
 func enumeratesRenewals(c *check) {
 	h := c.host()
 	mutex, slot := h.mustAcquire(c.request("m", 0)), h.mustAcquire(c.request("s", 2))
-	// When each was last renewed: not before sent, and not after got.
+	// These are the times of the last renewals: not before sent and not after got.
 	sent := map[string]time.Time{"m": mutex.sent, "s": slot.sent}
 	got := map[string]time.Time{"m": mutex.got, "s": slot.got}
 	renewed := func(what string) {
@@ -292,7 +293,7 @@ func enumeratesRenewals(c *check) {
 	renewed("asked again")
 }
 
-// enumeratesItsOwn catches an enumeration that returns the leases of the whole server.
+// enumeratesItsOwn catches an enumeration that returns the leases of other namespaces.
 func enumeratesItsOwn(c *check) {
 	h := c.host()
 	own := []attempt{h.mustAcquire(c.request("a", 0)), h.mustAcquire(c.request("b", 2))}

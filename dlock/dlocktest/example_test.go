@@ -11,23 +11,23 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// A store's own test file has one test like this. It states what the store can do, and hands out
-// fresh, empty corners of it.
+// A store's test file has one such test. It states the store's features and provides empty
+// namespaces.
 func ExampleRun() {
 	_ = func(t *testing.T) { // func TestConformance(t *testing.T) {
 		dlocktest.Run(t, dlocktest.Harness{
 			Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
 				PreviousExpired: true, Control: true, Listing: true, Enumeration: true},
 			New: func(testing.TB) dlocktest.Namespace {
-				store := memlock.New() // yours: connect here, and close in a t.Cleanup
+				store := memlock.New() // your store; connect here and close it in a t.Cleanup
 				return dlocktest.Namespace{Open: func() dlock.DistributedLock { return store }}
 			},
 		})
 	}
 }
 
-// First a reply is lost on its way: the same request is asked again, and finds its grant. Then the
-// store is down until Heal.
+// First a reply is lost: the same request is sent again and finds its grant. Then the store is down
+// until Heal.
 func ExampleNewFaulty() {
 	ctx := context.Background()
 	store := dlocktest.NewFaulty(memlock.New())

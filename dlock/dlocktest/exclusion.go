@@ -24,7 +24,7 @@ func needsHolders(f Features) string {
 	return ""
 }
 
-// oneHolder catches a mutex that two hosts hold.
+// oneHolder catches a mutex with two holders.
 func oneHolder(c *check) {
 	a, b := c.host(), c.host()
 	held := a.mustAcquire(c.request("m", 0))
@@ -34,14 +34,14 @@ func oneHolder(c *check) {
 	for _, h := range []*host{a, b, c.host()} {
 		h.mustRefuse(c.request("m", 0), driver.ReasonFull)
 	}
-	// The same holder with another token is another attempt: ownership is by token alone.
+	// A request with the same holder and another token is another attempt: only tokens own leases.
 	twin := c.request("m", 0)
 	twin.Holder = held.req.Holder
 	a.mustRefuse(twin, driver.ReasonFull)
 }
 
-// distinctSlots catches a store that grants a slot twice, one too many, one too few, or one that is
-// out of range.
+// distinctSlots catches a store that grants a slot twice, grants too many or too few slots, or
+// grants one out of range.
 func distinctSlots(c *check) {
 	for _, n := range []int{1, 2, 7, 40} {
 		hosts := []*host{c.host(), c.host(), c.host()}
@@ -62,7 +62,7 @@ func distinctSlots(c *check) {
 	}
 }
 
-// oneSlot catches a semaphore with one slot that is treated as a mutex, or as one with many slots.
+// oneSlot catches a semaphore with one slot that is treated as a mutex or as having several slots.
 func oneSlot(c *check) {
 	h := c.host()
 	first := h.mustAcquire(c.request("s", 1))
@@ -72,7 +72,7 @@ func oneSlot(c *check) {
 }
 
 // twoKinds catches a store that keeps a mutex and a semaphore of the same name in one place, or
-// that confuses them when it extends or releases.
+// confuses them in an extend or release.
 func twoKinds(c *check) {
 	h := c.host()
 	mutex := h.mustAcquire(c.request("x", 0))
@@ -93,8 +93,7 @@ func twoKinds(c *check) {
 	h.mustAcquire(c.request("x", 2))
 }
 
-// namesHolder catches a refusal that does not name the holder, or is wrong about how long it has
-// held the lease.
+// namesHolder catches a refusal that does not name the holder or states a wrong HeldFor.
 func namesHolder(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1} {
@@ -116,21 +115,21 @@ func namesHolder(c *check) {
 		check()
 		time.Sleep(c.h.TTL / 3)
 		check()
-		// An extension is not a new start: HeldFor counts from the grant.
+		// An extension does not restart HeldFor, which counts from the grant.
 		c.want("extend", a.extend(c.long, held.grant), driver.GrantOK)
 		check()
 	}
 }
 
-// age checks a duration against its possible range; the store's clock may be coarse.
+// age checks a duration against its possible range. The store's clock may be coarse.
 func (c *check) age(what string, got, least, most time.Duration) {
 	if got < max(0, least-c.h.Slack) || got > most+c.h.Slack {
 		c.note(2, "%s: HeldFor %v: must be %v to %v", what, got, least, most)
 	}
 }
 
-// namesFirstToEnd catches a refusal that names any holder instead of the one whose lease ends
-// first, which is the one to wait for, or one in a slot that the request cannot have.
+// namesFirstToEnd catches a refusal that names another holder than the one whose lease ends first,
+// which is the one to wait for. It also catches one in a slot that the request cannot get.
 func namesFirstToEnd(c *check) {
 	h := c.host()
 	var first driver.Request
@@ -153,8 +152,8 @@ func namesFirstToEnd(c *check) {
 	}
 }
 
-// endingFromTheTop takes three slots so that the lease of the highest ends first, and returns them
-// by slot.
+// endingFromTheTop takes three slots whose leases end in descending order of slot. It returns the
+// attempts by slot.
 func (h *host) endingFromTheTop(name string) map[int]attempt {
 	held := make(map[int]attempt)
 	for range 3 {
@@ -165,8 +164,8 @@ func (h *host) endingFromTheTop(name string) map[int]attempt {
 	return held
 }
 
-// oddHolders catches a store that joins the parts of a holder with separators, or that fails on a
-// holder that it did not expect.
+// oddHolders catches a store that joins the parts of a holder with separators or fails on an
+// unexpected holder.
 func oddHolders(c *check) {
 	a, b := c.host(), c.host()
 	for i, holder := range []driver.Holder{
@@ -186,5 +185,5 @@ func oddHolders(c *check) {
 	}
 }
 
-// make253 fills a host name up to 253 bytes, the longest that DNS allows.
+// make253 returns the rest of a host name of 253 bytes, the maximum in DNS.
 func make253() []byte { return slices.Repeat([]byte{'h'}, 253-len("a.very.long.")) }

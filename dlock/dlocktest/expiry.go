@@ -21,7 +21,7 @@ var expiring = []promise{
 	{name: "expiry/each lease has its own TTL", show: ownTTL},
 }
 
-// extendKeeps catches an extension that does nothing, or that counts from the old end or from the
+// extendKeeps catches an extension that has no effect, or that counts from the old end or from the
 // grant.
 func extendKeeps(c *check) {
 	for _, slots := range []int{0, 1} {
@@ -31,8 +31,8 @@ func extendKeeps(c *check) {
 	}
 }
 
-// keeps checks that renew keeps the only slot of a lease well beyond its TTL, and that the lease
-// ends one TTL after the last renewal. If the machine paused for too long to tell, it tries again.
+// keeps checks that renew keeps a name's only slot far beyond its TTL, and that the lease ends one
+// TTL after the last renewal. If the machine paused for too long, keeps tries again.
 func (c *check) keeps(req driver.Request, renew func(*host, attempt) bool) {
 	a, b := c.host(), c.host()
 	const tries = 5
@@ -41,16 +41,16 @@ func (c *check) keeps(req driver.Request, renew func(*host, attempt) bool) {
 			return
 		}
 		req.Token = rand.Text()
-		// The slot is free again after a TTL, so that the failed try does not disturb the next.
+		// After a TTL the slot is free, so the failed try does not affect the next.
 		time.Sleep(req.TTL + c.h.Slack)
 	}
 	c.t.Logf("%s: this machine stood still too often to tell", req.Name)
 }
 
 func (c *check) keepsOnce(a, b *host, req driver.Request, renew func(*host, attempt) bool) (told bool) {
-	const enough = 5 // renewals, a third of the TTL apart: far beyond the first TTL
+	const enough = 5 // renewals, each a third of the TTL after the last: far beyond the first TTL
 	held := a.mustAcquire(req)
-	sent, got := held.sent, held.got // of the last renewal
+	sent, got := held.sent, held.got // times of the last renewal
 	for renewals := 0; ; time.Sleep(c.step()) {
 		probe := b.try(c.request(req.Name, req.Slots))
 		switch {
@@ -58,7 +58,7 @@ func (c *check) keepsOnce(a, b *host, req driver.Request, renew func(*host, atte
 			c.fatalf("granted to another %v after renewal %d for %v", probe.got.Sub(sent), renewals, req.TTL)
 		case probe.err == nil:
 			b.release(probe.grant)
-			return renewals == enough // it ended with the renewals, as it should; before: this machine paused
+			return renewals == enough // false: the machine paused before the renewals were done
 		case reason(probe.err) != driver.ReasonFull:
 			c.fatalf("%v: must be refused as full", probe.err)
 		case !probe.sent.Before(got.Add(req.TTL + c.h.Slack)):
@@ -82,8 +82,8 @@ func (c *check) keepsOnce(a, b *host, req driver.Request, renew func(*host, atte
 	}
 }
 
-// extendForeign catches a store on which any caller can extend a lease: a host that lost its slot
-// would keep the next holder's lease alive.
+// extendForeign catches a store on which any caller can extend a lease. A host that had lost its
+// slot would then keep the next holder's lease alive.
 func extendForeign(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1} {
@@ -92,13 +92,13 @@ func extendForeign(c *check) {
 		stranger.Token = rand.Text()
 		c.want("extend by a stranger", b.extend(c.long, stranger), driver.GrantLost)
 		until(held.endedBy(c))
-		b.mustAcquire(c.request("x", slots)) // the stranger's long extension changed nothing
+		b.mustAcquire(c.request("x", slots)) // the stranger's long extension had no effect
 		never := driver.Grant{Name: "never", Slots: slots, Token: rand.Text()}
 		c.want("extend of a name that was never used", b.extend(c.long, never), driver.GrantLost)
 	}
 }
 
-// extendAfterEnd catches a store that revives a lease that has ended: lost is final, because
+// extendAfterEnd catches a store that revives a lease after its end. The loss is final, because
 // another holder may have worked meanwhile.
 func extendAfterEnd(c *check) {
 	a, b := c.host(), c.host()
@@ -115,7 +115,7 @@ func extendAfterEnd(c *check) {
 	}
 }
 
-// extendElsewhere catches a store that remembers its grants in the client: a grant belongs to its
+// extendElsewhere catches a store that keeps its grants in the client. A grant belongs to its
 // token.
 func extendElsewhere(c *check) {
 	a, b := c.host(), c.host()
@@ -127,8 +127,8 @@ func extendElsewhere(c *check) {
 	}
 }
 
-// endsOnTime catches a wrong TTL: seconds for milliseconds, half of it, or one that counts from the
-// wrong moment.
+// endsOnTime catches a wrong TTL: seconds instead of milliseconds, half its length, or one that
+// counts from the wrong moment.
 func endsOnTime(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1} {
@@ -138,8 +138,8 @@ func endsOnTime(c *check) {
 	}
 }
 
-// waitForEnd sends requests until the only slot of a lease is granted to another holder, and checks
-// that this is neither too early nor too late.
+// waitForEnd sends requests until the store grants a lease's only slot to another holder. It checks
+// that the grant is neither too early nor too late.
 func (h *host) waitForEnd(held attempt) attempt {
 	c := h.c
 	for {
@@ -159,7 +159,7 @@ func (h *host) waitForEnd(held attempt) attempt {
 	}
 }
 
-// crashedFleet catches slots that stay taken when their holders die.
+// crashedFleet catches slots that stay taken after their holders die.
 func crashedFleet(c *check) {
 	const slots = 5
 	var held []attempt
@@ -189,8 +189,8 @@ func crashedFleet(c *check) {
 	next.mustRefuse(c.request("s", slots), driver.ReasonFull)
 }
 
-// expiredTouchesNothing catches the classic mistake: a slow host wakes up and releases the lock of
-// its successor.
+// expiredTouchesNothing catches the classic mistake: a slow host wakes up and releases its
+// successor's lock.
 func expiredTouchesNothing(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1} {
@@ -205,8 +205,8 @@ func expiredTouchesNothing(c *check) {
 	}
 }
 
-// ownTTL catches one expiry for all slots of a name: a short lease that ends with its long
-// neighbour, or the other way round.
+// ownTTL catches a single expiry for all slots of a name: a short lease would end with its long
+// neighbor, or the reverse.
 func ownTTL(c *check) {
 	a, b := c.host(), c.host()
 	long := a.mustAcquire(c.request("s", 2))
@@ -215,7 +215,7 @@ func ownTTL(c *check) {
 	if next.grant.Slot != short.grant.Slot {
 		c.errorf("the lease of slot %d ended, slot %d was granted", short.grant.Slot, next.grant.Slot)
 	}
-	c.want("extend of the long lease", a.extend(c.h.TTL, long.grant), driver.GrantOK) // an extension may also shorten
+	c.want("extend of the long lease", a.extend(c.h.TTL, long.grant), driver.GrantOK) // which shortens it
 	until(time.Now().Add(c.h.TTL + c.h.Slack))
 	if again := b.mustAcquire(c.request("s", 2)); again.grant.Slot != long.grant.Slot {
 		c.errorf("the lease of slot %d ended, slot %d was granted", long.grant.Slot, again.grant.Slot)

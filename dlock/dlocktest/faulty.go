@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// Op is a kind of call to a store.
+// An Op is a kind of call to a store.
 type Op uint8
 
 const (
@@ -38,10 +38,10 @@ func (o Op) String() string {
 	}
 }
 
-// ErrInjected is matched by the errors that Faulty injects, except those given to Error.
+// ErrInjected matches the errors that Faulty injects, except those passed to Error.
 var ErrInjected = errors.New("injected fault")
 
-// A Fault is a way for a call to go wrong. With the zero Fault a call does not go wrong.
+// A Fault is a way in which a call fails. With the zero Fault, the call does not fail.
 type Fault struct {
 	kind faultKind
 	err  error
@@ -64,43 +64,43 @@ const (
 )
 
 var (
-	// LostReply applies the request; its reply is lost immediately, as by a connection that is
+	// LostReply applies the request, and the reply is lost immediately, as when a connection is
 	// reset.
 	LostReply = Fault{kind: lostReply}
-	// SilentReply applies the request and then says nothing until the context ends.
+	// SilentReply applies the request and does not answer until the context ends.
 	SilentReply = Fault{kind: silentReply}
-	// Hang does not apply the request and says nothing until the context ends.
+	// Hang does not apply the request and does not answer until the context ends.
 	Hang = Fault{kind: hang}
 	// Panic does not apply the request and panics.
 	Panic = Fault{kind: panics}
-	// Short applies the request and returns one result too few. An acquire has no results and is
-	// left alone.
+	// Short applies the request and returns one result too few. It has no effect on an acquire,
+	// which has no results.
 	Short = Fault{kind: short}
 )
 
 // Error does not apply the request and returns err.
 func Error(err error) Fault { return Fault{kind: failed, err: err} }
 
-// Late delays the request: it is applied after d, whether or not the caller still waits, and never
-// answered. The call returns an error when its context ends.
+// Late delays the request and never answers. The request is applied after d, whether or not the
+// caller still waits. The call returns an error when its context ends.
 func Late(d time.Duration) Fault { return Fault{kind: late, d: d} }
 
-// Patchy applies the request for every other grant, beginning with the first, and answers
-// GrantUnknown with err for the rest, as a cluster does when one of its nodes is down. It does
-// nothing to an acquire.
+// Patchy applies the request for every other grant, beginning with the first. For the other grants
+// it answers GrantUnknown with err, as a cluster with a failed node does. It has no effect on an
+// acquire.
 func Patchy(err error) Fault { return Fault{kind: patchy, err: err} }
 
-// Slow applies the request immediately and delivers its answer after d, unless the context ends
-// before.
+// Slow applies the request immediately and delivers the answer after d, unless the context ends
+// first.
 func Slow(d time.Duration) Fault { return Fault{kind: slow, d: d} }
 
-// Faulty wraps a store and makes its calls fail on demand. Use one Faulty per host to cut one host
-// off from a store that the others still reach. Its methods may be called from any goroutine.
+// Faulty wraps a store and makes its calls fail on demand. Use one Faulty per host to cut that host
+// off from a store that other hosts still reach. Its methods are safe for concurrent use.
 //
-// In a test with testing/synctest, make it inside the bubble.
+// In a test with testing/synctest, create it inside the bubble.
 type Faulty struct {
 	store driver.Store
-	caps  driver.Capabilities // of store
+	caps  driver.Capabilities // optional interfaces of store
 
 	mu       sync.Mutex
 	standing map[Op]Fault
@@ -110,21 +110,21 @@ type Faulty struct {
 	late     map[*lateRequest]struct{}
 }
 
-// A lateRequest is a request on its way to the store. It is a timer and not a goroutine, so that
-// one that is still on its way when a test ends is not reported as a leak.
+// A lateRequest is a request on its way to the store. It uses a timer instead of a goroutine, so
+// that a request still on its way at the end of a test is not reported as a leak.
 type lateRequest struct {
 	timer  *time.Timer
-	arrive func() // once; returns when the request is applied
+	arrive func() // runs once; returns when the request is applied
 }
 
-// A limited fault applies to a number of calls.
+// A limited fault applies to a limited number of calls.
 type limited struct {
 	ops   []Op
 	fault Fault
 	left  int
 }
 
-// NewFaulty wraps a store. Until a fault is injected it only counts calls.
+// NewFaulty wraps a store. It only counts calls until a fault is injected.
 func NewFaulty(store driver.Store) *Faulty {
 	return &Faulty{
 		store:    store,
@@ -136,8 +136,8 @@ func NewFaulty(store driver.Store) *Faulty {
 	}
 }
 
-// Inject makes every later call of ops (of all, if none is named) fail until Heal or another
-// Inject.
+// Inject makes every later call of ops fail until Heal or another Inject. Without ops, it affects
+// all calls.
 func (f *Faulty) Inject(fault Fault, ops ...Op) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -146,8 +146,8 @@ func (f *Faulty) Inject(fault Fault, ops ...Op) {
 	}
 }
 
-// InjectN makes the next n calls of ops (of all, if none is named) fail: n in total. Faults of
-// InjectN are used up in order, before a fault of Inject. The zero Fault lets n calls through.
+// InjectN makes the next n calls of ops fail, n in total. Without ops, it affects all calls. Faults
+// of InjectN are used up in order, before a fault of Inject. The zero Fault lets n calls through.
 func (f *Faulty) InjectN(n int, fault Fault, ops ...Op) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -156,7 +156,7 @@ func (f *Faulty) InjectN(n int, fault Fault, ops ...Op) {
 	}
 }
 
-// Heal ends all faults. Calls that hang return; requests delayed by Late reach the store before
+// Heal ends all faults. Calls that hang return. Requests that Late delayed reach the store before
 // Heal returns.
 func (f *Faulty) Heal() {
 	f.mu.Lock()
@@ -172,7 +172,7 @@ func (f *Faulty) Heal() {
 	}
 }
 
-// Calls returns how many calls of op were made so far, failed or not.
+// Calls returns how many calls of op were made, whether they failed or not.
 func (f *Faulty) Calls(op Op) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -185,8 +185,7 @@ func (f *Faulty) TryAcquire(ctx context.Context, req driver.Request) (driver.Gra
 		grant driver.Grant
 		err   error
 	}
-	// The store's answer travels inside the value: a "no" is an answer too, and is delivered as
-	// late as a grant.
+	// The answer includes a refusal. A refusal is delivered as late as a grant.
 	got, err := call(ctx, f, OpAcquire, func(ctx context.Context) (answer, error) {
 		grant, err := f.store.TryAcquire(ctx, req)
 		return answer{grant, err}, nil
@@ -213,7 +212,7 @@ func (f *Faulty) Release(ctx context.Context, grants ...driver.Grant) ([]driver.
 
 func (f *Faulty) each(ctx context.Context, op Op, grants []driver.Grant,
 	send func(context.Context, []driver.Grant) ([]driver.Result, error)) ([]driver.Result, error) {
-	grants = slices.Clone(grants) // a late request must not see what the caller does with its slice afterwards
+	grants = slices.Clone(grants) // a late request must not see later changes to the caller's slice
 	apply := func(ctx context.Context) ([]driver.Result, error) { return send(ctx, grants) }
 	cut := func(results []driver.Result) []driver.Result { return results[:max(0, len(results)-1)] }
 	patch := func(ctx context.Context, unknown error) ([]driver.Result, error) {
@@ -238,8 +237,8 @@ func (f *Faulty) each(ctx context.Context, op Op, grants []driver.Grant,
 	return call(ctx, f, op, apply, cut, patch)
 }
 
-// List implements driver.Lister and is not affected by faults. If the store is not a driver.Lister,
-// the error matches errors.ErrUnsupported.
+// List implements driver.Lister. Faults do not affect it. If the store is not a driver.Lister, the
+// error matches errors.ErrUnsupported.
 func (f *Faulty) List(ctx context.Context, name string, slots int) ([]driver.LeaseInfo, error) {
 	if l := f.caps.Lister; l != nil {
 		return l.List(ctx, name, slots)
@@ -247,7 +246,7 @@ func (f *Faulty) List(ctx context.Context, name string, slots int) ([]driver.Lea
 	return nil, fmt.Errorf("list %s: %w", name, errors.ErrUnsupported)
 }
 
-// Enumerate implements driver.Enumerator and is not affected by faults. If the store is not a
+// Enumerate implements driver.Enumerator. Faults do not affect it. If the store is not a
 // driver.Enumerator, the error matches errors.ErrUnsupported.
 func (f *Faulty) Enumerate(ctx context.Context, after string, limit int) (driver.LeasePage, error) {
 	if e := f.caps.Enumerator; e != nil {
@@ -306,7 +305,7 @@ func (f *Faulty) control(ctx context.Context, apply func(context.Context, driver
 	}, cut, nil)
 }
 
-// MaxTTL implements driver.TTLBounder. If the store is not one, there is no bound.
+// MaxTTL implements driver.TTLBounder. If the store is not one, it returns driver.MaxTTL.
 func (f *Faulty) MaxTTL() time.Duration {
 	if b := f.caps.TTLBounder; b != nil {
 		return b.MaxTTL()
@@ -314,7 +313,7 @@ func (f *Faulty) MaxTTL() time.Duration {
 	return math.MaxInt64
 }
 
-// MaxSlots implements driver.SlotBounder. If the store is not one, it bears driver.MaxSlots.
+// MaxSlots implements driver.SlotBounder. If the store is not one, it returns driver.MaxSlots.
 func (f *Faulty) MaxSlots() int {
 	if b := f.caps.SlotBounder; b != nil {
 		return b.MaxSlots()
@@ -322,8 +321,8 @@ func (f *Faulty) MaxSlots() int {
 	return driver.MaxSlots
 }
 
-// Shard implements driver.Sharder and is not affected by faults. If the store is not a
-// driver.Sharder, all names are in one shard.
+// Shard implements driver.Sharder. Faults do not affect it. If the store is not a driver.Sharder,
+// all names are in one shard.
 func (f *Faulty) Shard(name string) string {
 	if s := f.caps.Sharder; s != nil {
 		return s.Shard(name)
@@ -331,7 +330,7 @@ func (f *Faulty) Shard(name string) string {
 	return ""
 }
 
-// CheckShared implements driver.SharedLimiter and is not affected by faults. If the store is not a
+// CheckShared implements driver.SharedLimiter. Faults do not affect it. If the store is not a
 // driver.SharedLimiter, the error matches errors.ErrUnsupported.
 func (f *Faulty) CheckShared(name string, shared ...string) error {
 	if m := f.caps.SharedLimiter; m != nil {
@@ -340,7 +339,7 @@ func (f *Faulty) CheckShared(name string, shared ...string) error {
 	return fmt.Errorf("%s takes one lock at a time: %w", f, errors.ErrUnsupported)
 }
 
-// CheckRate implements driver.RateLimiter and is not affected by faults. If the store is not a
+// CheckRate implements driver.RateLimiter. Faults do not affect it. If the store is not a
 // driver.RateLimiter, the error matches errors.ErrUnsupported.
 func (f *Faulty) CheckRate(per time.Duration) error {
 	if r := f.caps.RateLimiter; r != nil {
@@ -349,7 +348,7 @@ func (f *Faulty) CheckRate(per time.Duration) error {
 	return fmt.Errorf("%s bounds no rate of starts: %w", f, errors.ErrUnsupported)
 }
 
-// CheckDelay implements driver.Delayer and is not affected by faults. If the store is not a
+// CheckDelay implements driver.Delayer. Faults do not affect it. If the store is not a
 // driver.Delayer, the error matches errors.ErrUnsupported.
 func (f *Faulty) CheckDelay(delay time.Duration) error {
 	if d := f.caps.Delayer; d != nil {
@@ -366,8 +365,8 @@ func (f *Faulty) String() string {
 	return fmt.Sprintf("%T", f.store)
 }
 
-// call makes one call to the store, with the next fault, if there is one. cut shortens an answer
-// and patch applies a part of the request; both are nil for a call with one answer.
+// call makes one call to the store with the next fault, if there is one. cut shortens an answer,
+// and patch applies part of the request. Both are nil for a call with a single answer.
 func call[A any](ctx context.Context, f *Faulty, op Op, apply func(context.Context) (A, error),
 	cut func(A) A, patch func(context.Context, error) (A, error),
 ) (A, error) {
@@ -416,7 +415,7 @@ func call[A any](ctx context.Context, f *Faulty, op Op, apply func(context.Conte
 	return apply(ctx)
 }
 
-// next counts a call and returns the fault for it.
+// next counts a call and returns its fault.
 func (f *Faulty) next(op Op) (Fault, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -432,11 +431,11 @@ func (f *Faulty) next(op Op) (Fault, <-chan struct{}) {
 	return f.standing[op], f.healed
 }
 
-// deliver applies a late request after d, or when the faults are healed.
+// deliver applies a late request after d or when Heal is called.
 func (f *Faulty) deliver(ctx context.Context, d time.Duration, healed <-chan struct{}, apply func(context.Context)) {
 	request := new(lateRequest)
 	request.arrive = sync.OnceFunc(func() {
-		// the caller may be gone; the packet is not
+		// The request is still on its way even if the caller has returned.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		apply(ctx)
@@ -447,7 +446,7 @@ func (f *Faulty) deliver(ctx context.Context, d time.Duration, healed <-chan str
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	select {
-	case <-healed: // since the fault was picked
+	case <-healed: // healed after the fault was chosen
 		d = 0
 	default:
 	}
@@ -455,7 +454,7 @@ func (f *Faulty) deliver(ctx context.Context, d time.Duration, healed <-chan str
 	f.late[request] = struct{}{}
 }
 
-// silence hangs until the context ends or the faults are healed.
+// silence blocks until the context ends or Heal is called.
 func silence(ctx context.Context, op Op, healed <-chan struct{}) error {
 	select {
 	case <-ctx.Done():

@@ -16,12 +16,12 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// bubble runs a test of Faulty over a memlock in virtual time.
+// bubble tests a Faulty around a memlock in virtual time.
 func bubble(t *testing.T, test func(t *testing.T, f *dlocktest.Faulty)) {
 	synctest.Test(t, func(t *testing.T) { test(t, dlocktest.NewFaulty(memlock.New())) })
 }
 
-// ask acquires "m" with a context of one second, and returns how long it took.
+// ask acquires "m" with a timeout of one second and returns how long the call took.
 func ask(f *dlocktest.Faulty, token string) (grant driver.Grant, took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -30,7 +30,7 @@ func ask(f *dlocktest.Faulty, token string) (grant driver.Grant, took time.Durat
 	return grant, time.Since(before), err
 }
 
-// isHeld tells whether the lock is held.
+// isHeld reports whether the lock is held.
 func isHeld(t *testing.T, f *dlocktest.Faulty) bool {
 	t.Helper()
 	list, err := f.List(t.Context(), "m", 0)
@@ -44,7 +44,7 @@ func TestFaults(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		fault   dlocktest.Fault
-		err     error // nil: granted
+		err     error // nil if the lease is granted
 		took    time.Duration
 		applied bool
 	}{
@@ -84,7 +84,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A refusal that comes late is still a refusal, not an error.
+// A late refusal is still a refusal, not an error.
 func TestSlowRefusal(t *testing.T) {
 	bubble(t, func(t *testing.T, f *dlocktest.Faulty) {
 		ask(f, "a")
@@ -271,7 +271,7 @@ func TestAbilitiesAreForwarded(t *testing.T) {
 	}
 }
 
-// A store that stops answering costs the lease, and the error says that it was silent.
+// If a store stops answering, the lease is lost, and the error says that the store was silent.
 func ExampleFaulty() {
 	store := dlocktest.NewFaulty(memlock.New())
 	session, _ := dlock.NewSession(store, dlock.SessionOptions{TTL: 150 * time.Millisecond,

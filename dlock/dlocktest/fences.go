@@ -18,7 +18,7 @@ func needsFence(f Features) string {
 	return ""
 }
 
-// fenceLog remembers the highest fence per slot of a name.
+// fenceLog holds the highest fence per slot of a name.
 type fenceLog map[int]driver.Fence
 
 func (f fenceLog) add(c *check, how string, g driver.Grant) {
@@ -28,13 +28,13 @@ func (f fenceLog) add(c *check, how string, g driver.Grant) {
 	f[g.Slot] = g.Fence
 }
 
-// fencesGrow catches a counter that is lost with the lease, or that does not grow when grants
-// follow quickly.
+// fencesGrow catches a counter that is lost with the lease, or that does not grow between quick
+// grants.
 func fencesGrow(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 3} {
 		log := make(fenceLog)
-		for range 20 { // faster than a clock of milliseconds ticks
+		for range 20 { // several within one millisecond
 			grants := a.fillAny("x", slots)
 			for _, g := range grants {
 				log.add(c, "after a release", g)
@@ -52,7 +52,7 @@ func fencesGrow(c *check) {
 			log.add(c, "after an expiry", g)
 		}
 		c.want("release", b.release(grants...), driver.GrantOK)
-		if slots > 1 { // a number of slots that changes
+		if slots > 1 { // vary the number of slots
 			for _, n := range []int{1, 5, 2, 3} {
 				grants := a.fillAny("x", n)
 				for _, g := range grants {
@@ -64,8 +64,8 @@ func fencesGrow(c *check) {
 	}
 }
 
-// fencesOutliveData catches a counter without a clock: after a FLUSHALL it would begin at 1 again,
-// and every guarded resource would refuse every new holder, or worse, accept an old one.
+// fencesOutliveData catches a counter without a clock. After a FLUSHALL, it would restart at 1.
+// Guarded resources would refuse every new holder, or even accept an old one.
 func fencesOutliveData(c *check) {
 	if c.ns.LoseData == nil {
 		c.skip("the harness does not tell how to lose the data")
@@ -82,7 +82,7 @@ func fencesOutliveData(c *check) {
 				c.want("release", h.release(grants...), driver.GrantOK)
 			}
 		}
-		time.Sleep(time.Millisecond) // the fence grows with the store's time
+		time.Sleep(time.Millisecond) // fences grow with the store's time
 		c.ns.LoseData()
 		c.settled(h)
 	}

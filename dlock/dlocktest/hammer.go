@@ -19,8 +19,8 @@ var hammering = []promise{
 	{name: "hammer/one token from two sides", show: hammerOneToken},
 }
 
-// hammer catches every gap between a read and a write: two holders of one slot, a fence that falls,
-// "full" when a slot is free.
+// hammer catches every gap between a read and a write: two holders of one slot, a fence that
+// decreases, a ReasonFull although a slot is free.
 func hammer(c *check, slots, workers int) {
 	hosts := []*host{c.host(), c.host(), c.host(), c.host()}
 	n := max(1, slots)
@@ -70,7 +70,7 @@ func hammer(c *check, slots, workers int) {
 				for range rand.N(4) {
 					runtime.Gosched()
 				}
-				holders[slot].Add(-1) // before the release: after it the next holder may be there
+				holders[slot].Add(-1) // before the release, because the next holder may come right after it
 				call(func() ([]driver.Result, error) { return h.store.Release(ctx, a.grant) })
 			}
 		})
@@ -79,10 +79,11 @@ func hammer(c *check, slots, workers int) {
 	if grants.Load() == 0 {
 		c.errorf("%d workers on %d slots, and not one grant", workers, n)
 	}
-	hosts[0].fillAny("x", slots) // every slot is free again
+	hosts[0].fillAny("x", slots) // every slot must be free again
 }
 
-// hammerOneToken catches a retry that overtakes its first try and becomes a second grant.
+// hammerOneToken catches a retry that becomes a second grant because it overtakes the first
+// request.
 func hammerOneToken(c *check) {
 	hosts := []*host{c.host(), c.host(), c.host()}
 	for round := range 15 {

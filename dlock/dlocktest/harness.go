@@ -9,69 +9,71 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// Features are the optional promises of a store. Run tests those that are stated. Where it can, it
-// also tests that the store does not claim to keep the others.
+// Features are the optional promises of a store. Run tests the stated ones. Where possible, it also
+// tests that the store does not claim the others.
 type Features struct {
 	// Fence: every grant has a fence, which grows per slot. If not stated, Grant.Fence must be 0.
 	Fence bool
-	// AtomicTick: a tick and a slot are taken in one step, neither without the other. If not
-	// stated, ticks are not tested.
+	// AtomicTick: the store takes a tick and a slot in one step, or neither of them. If not stated,
+	// ticks are not tested.
 	AtomicTick bool
-	// Holders: a refusal names the holder of the lease that ends first, how long it has held it,
-	// and when the lease ends. If not stated, it must name none.
+	// Holders: a refusal describes the lease that ends first: its holder, how long it has been
+	// held, and when it ends. If not stated, a refusal must not name a holder.
 	Holders bool
-	// Info: answers have the number of slots that others declared.
+	// Info: answers state the number of slots that other hosts declared.
 	Info bool
-	// LastSuccess: answers to TryAcquire, grants and refusals, have the time since a grant of the
-	// name was last released as Succeeded. If not stated, Info.SuccessAge must be 0.
+	// LastSuccess: answers to TryAcquire state the time since a grant of the name was last released
+	// as Succeeded. If not stated, Info.SuccessAge must be 0.
 	LastSuccess bool
-	// PreviousExpired: a grant says whether the previous lease of its slot expired without being
-	// released. If not stated, it must never say so.
+	// PreviousExpired: a grant says whether its slot's previous lease expired without a release. If
+	// not stated, it must never say so.
 	PreviousExpired bool
-	// Control: the store is a driver.Controller. It needs Fence. If not stated, the store must not
+	// Control: the store is a driver.Controller. Requires Fence. If not stated, the store must not
 	// be one.
 	Control bool
-	// Shared: the store is a driver.SharedLimiter, and all names of a namespace can be taken in one
-	// step. It needs Fence. If not stated, the store must not be one, and must not grant a request
+	// Shared: the store is a driver.SharedLimiter that can take all names of a namespace in one
+	// step. Requires Fence. If not stated, the store must not be one and must not grant a request
 	// with Shared.
 	Shared bool
-	// Rate: the store is a driver.RateLimiter. It needs Shared. If not stated, it must not be one
-	// that finds nothing wrong, and must not grant a request with SemaphoreSpec.Rate.
+	// Rate: the store is a driver.RateLimiter. Requires Shared. If not stated, CheckRate must be
+	// missing or return an error, and the store must not grant a request with SemaphoreSpec.Rate.
 	Rate bool
-	// Delay: the store is a driver.Delayer. If not stated, it must not be one that finds nothing
-	// wrong, and must not grant a request with Tick.Delay.
+	// Delay: the store is a driver.Delayer. If not stated, CheckDelay must be missing or return an
+	// error, and the store must not grant a request with Tick.Delay.
 	Delay bool
 	// Listing: the store is a driver.Lister. If not stated, it must not be one.
 	Listing bool
-	// Enumeration: the store is a driver.Enumerator, of all names of a namespace, and knows when
-	// leases were renewed. It needs Fence. If not stated, it must not be one that returns pages.
+	// Enumeration: the store is a driver.Enumerator for all names of a namespace and knows when
+	// leases were renewed. Requires Fence. If not stated, Enumerate must be missing or return an
+	// error.
 	Enumeration bool
-	// OneRoundTrip: each call takes one round trip, whatever the number of slots, or of grants up
-	// to 500. It needs Namespace.RoundTrips.
+	// OneRoundTrip: each call takes one round trip, for any number of slots and for up to 500
+	// grants. Requires Namespace.RoundTrips.
 	OneRoundTrip bool
 }
 
-// A Harness tells Run how to reach a store.
+// A Harness tells Run how to test a store.
 type Harness struct {
 	Features Features
 
-	// New returns a fresh, empty namespace. It is called for every test, concurrently unless
-	// Virtual is set; close what needs closing in a t.Cleanup.
+	// New returns a new, empty namespace. Run calls it for every test, and concurrently unless
+	// Virtual is set. Close resources in a t.Cleanup.
 	New func(t testing.TB) Namespace
 
-	// Only is how the names of the tests begin that Run runs, for a set-up that only they need.
-	// Default "": all tests.
+	// Only is a prefix of test names. Run skips all other tests, for example if a special setup
+	// serves only some tests. Default "": all tests.
 	Only string
 
-	// Virtual runs every test in a testing/synctest bubble, for a store whose clock is time.Now and
-	// that does no I/O. Otherwise tests wait in real time and run in parallel. Default false.
+	// Virtual runs every test in a testing/synctest bubble. Use it for a store whose clock is
+	// time.Now and that does no I/O. Otherwise tests wait in real time and run in parallel. Default
+	// false.
 	Virtual bool
 
 	// TTL is the length of the leases that tests wait for. Default 300 ms.
 	TTL time.Duration
 
-	// Slack is how much longer than its TTL a lease may last, because the store's clock is coarse.
-	// A lease that ends too early gets no slack. Default 50 ms; 0 if Virtual is set.
+	// Slack is how much longer than its TTL a lease may last because of a coarse store clock. A
+	// lease must never end early. Default 50 ms; 0 if Virtual is set.
 	Slack time.Duration
 
 	// LongestValue is the longest driver.Value.Text that the store keeps; it must refuse what is
@@ -84,26 +86,25 @@ type Harness struct {
 
 // A Namespace is a part of the store that no other test uses.
 type Namespace struct {
-	// Open returns one more client ("host") of this namespace. It may return the same one again.
+	// Open returns another client ("host") of this namespace. It may return the same one again.
 	Open func() driver.Store
 
-	// LoseData makes the store forget everything in this namespace, as FLUSHALL or a dropped table
+	// LoseData makes the store lose all data of this namespace, as FLUSHALL or a dropped table
 	// would. Default nil: fences after a loss of data are not tested.
 	LoseData func()
 
-	// StepClock sets the clock of the store forward, or back if by is negative, and returns how far
-	// it is now ahead of time.Now. If a store's clock cannot be set, its test may instead move each
-	// instant that was noted the other way, including the ends of leases, which is equivalent, and
-	// return 0. Default nil: the suite does not test what a store believes after its clock was
-	// wrong.
+	// StepClock sets the store's clock forward, or back if by is negative. It returns how far the
+	// clock is now ahead of time.Now. If the clock cannot be set, StepClock may instead move all
+	// recorded instants, including the ends of leases, the other way, which is equivalent, and
+	// return 0. Default nil: clocks that were wrong are not tested.
 	StepClock func(by time.Duration) (ahead time.Duration)
 
-	// RoundTrips counts the round trips of this namespace's clients on the wire. Required for
-	// Features.OneRoundTrip.
+	// RoundTrips counts the round trips of this namespace's clients on the wire. OneRoundTrip
+	// requires it.
 	RoundTrips func() int64
 }
 
-// Run tests that a store keeps its promises, with one subtest per promise.
+// Run tests whether a store keeps its promises, with one subtest per promise.
 func Run(t *testing.T, h Harness) {
 	h = h.withDefaults()
 	for _, p := range promises {
@@ -141,8 +142,9 @@ func (h Harness) withDefaults() Harness {
 	return h
 }
 
-// tryInTime tries again, twice at most, if a busy machine took longer than the leases last that a
-// store with a MaxTTL allows: leases that have ended say nothing about the store.
+// tryInTime tests a promise up to three times. A store with a MaxTTL limits the length of leases,
+// and a busy machine may take longer than that. Leases that ended meanwhile say nothing about the
+// store.
 func (h Harness) tryInTime(t testing.TB, p promise) *check {
 	for tries := 1; ; tries++ {
 		began := time.Now()
@@ -179,11 +181,11 @@ func (h Harness) try(t testing.TB, p promise) (c *check) {
 // A promise is one test of the suite.
 type promise struct {
 	name  string
-	given func(Features) string // nil, or why a store with these features need not keep it; "" if it must
+	given func(Features) string // optional; returns why a store with these features is exempt, or "" if it is not
 	show  func(*check)
 }
 
-// promises are all promises, in the order in which they are tested.
+// promises are all promises in the order of their tests.
 var promises = join(
 	exclusion,
 	slotNumbers,

@@ -12,8 +12,7 @@ var listing = []promise{
 	{name: "list/shows who holds what", show: lists},
 }
 
-// lists catches a list that shows leases which have ended, leases of other names, or wrong facts
-// about the right ones.
+// lists catches a list with ended leases, leases of other names, or wrong facts.
 func lists(c *check) {
 	h := c.host()
 	lister := h.caps().Lister
@@ -66,7 +65,7 @@ func lists(c *check) {
 	one, two, three := h.mustAcquire(c.request("x", 3)), h.mustAcquire(c.request("x", 3)),
 		h.mustAcquire(c.request("x", 3))
 	other := h.mustAcquire(c.request("xx", 3))
-	time.Sleep(c.h.TTL / 10) // so that HeldFor is more than 0
+	time.Sleep(c.h.TTL / 10) // so that HeldFor is greater than 0
 	is("x", 0, mutex)
 	is("x", 3, one, two, three)
 	is("xx", 3, other)

@@ -19,36 +19,36 @@ var missing = []promise{
 	{name: "missed/not under a limit of nothing", given: needsControl, show: missedUnderLimitZero},
 }
 
-// missed sends a request for a tick that came due at that moment, while no host was running.
+// missed returns a request for a tick that came due at the given time while no host was running.
 func (c *check) missed(name string, due time.Time) driver.Request {
 	req := c.tick(name, 3, due, 3)
 	req.Tick.MissedAt = due
 	return req
 }
 
-// ran starts a tick of this moment, releases its lease, and returns the tick.
+// ran starts a tick that is due now, releases its lease, and returns its instant.
 func (h *host) ran(name string) time.Time {
 	at := time.Now()
 	h.c.want("release", h.release(h.mustAcquire(h.c.tick(name, 3, at, 3)).grant), driver.GrantOK)
 	return at
 }
 
-// later returns an instant that is measurably later than all before it.
+// later returns an instant that is measurably later than all earlier ones.
 func (c *check) later() time.Time {
 	c.pause()
 	return time.Now()
 }
 
-// missedTicks catches a store that lets a tick that ran be claimed again, or one from before the
-// timer existed.
+// missedTicks catches a store that lets a host claim a tick again after it ran, or claim a tick
+// from before the timer existed.
 func missedTicks(c *check) {
 	a, b := c.host(), c.host()
 	due := thisSecond()
 	a.mustRefuse(c.missed("x", due), driver.ReasonTickFirst)
-	c.want("release", a.release(a.mustAcquire(c.request("x", 3)).grant), driver.GrantOK) // without a tick
+	c.want("release", a.release(a.mustAcquire(c.request("x", 3)).grant), driver.GrantOK) // a lease without a tick
 	a.mustRefuse(c.missed("x", due), driver.ReasonTickFirst)
 	at := a.ran("x")
-	b.mustRefuse(c.missed("x", at), driver.ReasonTickTaken) // though two more starts are allowed
+	b.mustRefuse(c.missed("x", at), driver.ReasonTickTaken) // even though two more starts are allowed
 	b.mustRefuse(c.missed("x", at.Add(-time.Second)), driver.ReasonTickLate)
 	next := c.later()
 	b.mustAcquire(c.missed("x", next))
@@ -56,7 +56,7 @@ func missedTicks(c *check) {
 	a.mustRefuse(c.tick("x", 3, at, 3), driver.ReasonTickLate)
 }
 
-// missedBySchedule catches a store that lets a tick be claimed although the timer had another
+// missedBySchedule catches a store that grants a missed tick although the timer had another
 // schedule when the tick came due.
 func missedBySchedule(c *check) {
 	a, b := c.host(), c.host()
@@ -80,11 +80,11 @@ func missedBySchedule(c *check) {
 			taken = driver.ReasonTickFirst
 		}
 		a.mustRefuse(of(was, c.missed(name, last.Tick.At)), taken)
-		run(b, c.request(name, 3)) // a grant without a tick changes nothing about that
+		run(b, c.request(name, 3)) // a grant without a tick does not change this
 		a.mustRefuse(of(was, c.missed(name, last.Tick.At)), taken)
 		run(b, of(is, c.missed(name, c.later())))
 		due := c.later()
-		if was != is { // it was asked about, but another tick has been claimed since
+		if was != is { // the schedule became known, but another tick has been claimed since
 			run(a, of(was, c.tick(name, 3, time.Now(), 3)))
 			due = c.later()
 			a.mustRefuse(of(is, c.missed(name, due)), driver.ReasonTickFirst)
@@ -95,8 +95,8 @@ func missedBySchedule(c *check) {
 	}
 }
 
-// missedFirst catches a store that does not know a timer before its first tick was claimed: if that
-// tick comes due while no host runs, no host would make up for it.
+// missedFirst catches a store that knows a timer only after the claim of its first tick. If that
+// tick came due while no host ran, no host would make up for it.
 func missedFirst(c *check) {
 	a, b := c.host(), c.host()
 	known := func(name string) driver.Request {
@@ -112,7 +112,7 @@ func missedFirst(c *check) {
 			return req
 		}
 		before := time.Now().Add(-time.Hour)
-		if name == "claimed" { // by a timer of that name with another schedule
+		if name == "claimed" { // claimed by a timer of that name with another schedule
 			tick := c.tick(name, 3, before.Add(time.Second), 3)
 			tick.Tick.Schedule = 8
 			c.want("release", a.release(a.mustAcquire(tick).grant), driver.GrantOK)
@@ -144,8 +144,8 @@ func missedFirst(c *check) {
 	b.mustAcquire(due)
 }
 
-// missedAsked catches a store that takes something from other hosts when it learns of a schedule: a
-// tick that is due must start, and no tick of a paused timer may.
+// missedAsked catches a store on which learning a schedule affects other hosts. A due tick must
+// still start, and a tick of a paused timer must not.
 func missedAsked(c *check) {
 	a, b := c.host(), c.host()
 	for name, slots := range map[string]int{"one": 1, "many": 3} {
@@ -165,7 +165,7 @@ func missedAsked(c *check) {
 		}
 		c.want("release", b.release(b.mustAcquire(of(1, c.tick(name, slots, due, 1))).grant), driver.GrantOK)
 		a.mustRefuse(of(1, c.tick(name, slots, due, 1)), driver.ReasonTickTaken)
-		a.mustAcquire(of(2, c.missed(name, c.later()))) // ticks of the old schedule change nothing
+		a.mustAcquire(of(2, c.missed(name, c.later()))) // ticks of the old schedule have no effect on this
 	}
 	now := thisSecond()
 	a.mustRefuse(c.missed("new", now), driver.ReasonTickFirst)
@@ -184,7 +184,7 @@ func missedAsked(c *check) {
 	b.mustAcquire(c.missed("paused", c.later()))
 }
 
-// missedWhileHeld catches a store that lets a tick be claimed that running hosts had skipped,
+// missedWhileHeld catches a store that grants a missed tick although running hosts had skipped it
 // because the previous run was still in progress.
 func missedWhileHeld(c *check) {
 	a, b := c.host(), c.host()
@@ -207,9 +207,9 @@ func missedWhileHeld(c *check) {
 		grants[0].Succeeded = i == 0
 		c.want("release", a.release(grants[0]), driver.GrantOK)
 		b.mustRefuse(missed(within), driver.ReasonTickHeld)
-		late := missed(within) // if hosts delay ticks, the time at which it came due counts, not its instant
+		late := missed(within) // if hosts delay ticks, the time at which the tick came due counts, not its instant
 		late.Tick.MissedAt = c.later()
-		if slots > 1 { // in any slot
+		if slots > 1 { // the lease may be in any slot
 			c.pause()
 			first, second := a.mustAcquire(c.request(name, slots)).grant, a.mustAcquire(c.request(name, slots)).grant
 			c.want("release", a.release(second), driver.GrantOK)
@@ -221,8 +221,8 @@ func missedWhileHeld(c *check) {
 	}
 }
 
-// missedWhileExpired catches a store that ignores leases that expired: their holders were running
-// until they died.
+// missedWhileExpired catches a store that ignores expired leases. Their holders were running until
+// they died.
 func missedWhileExpired(c *check) {
 	a, b := c.host(), c.host()
 	a.ran("x")
@@ -232,7 +232,7 @@ func missedWhileExpired(c *check) {
 	after := c.later()
 	b.mustRefuse(c.missed("x", within), driver.ReasonTickHeld)
 	b.mustAcquire(c.missed("x", after))
-	// Also if another holder has had the slot since.
+	// This also holds if another holder has had the slot since.
 	a.ran("y")
 	within = c.later()
 	held = a.mustAcquire(c.brief("y", 3))
@@ -260,8 +260,8 @@ func missedInPause(c *check) {
 	b.mustAcquire(delayed)
 }
 
-// missedUnderLimitZero catches a limit of 0 that is a pause while it is set, and is forgotten when
-// it is lifted.
+// missedUnderLimitZero catches a limit of 0 that acts as a pause only while it is set and is
+// forgotten afterwards.
 func missedUnderLimitZero(c *check) {
 	a, b := c.host(), c.host()
 	if !c.h.Features.AtomicTick {
@@ -271,7 +271,7 @@ func missedUnderLimitZero(c *check) {
 		name := fmt.Sprint("x", i)
 		a.ran(name)
 		if i > 0 {
-			a.pauseFor(name, time.Hour) // which ends before the limit
+			a.pauseFor(name, time.Hour) // ends before the limit
 		}
 		a.limit(name, 0)
 		if i > 0 {
@@ -287,10 +287,10 @@ func missedUnderLimitZero(c *check) {
 			c.errorf("a limit of 0 that was lifted is told as a pause: %+v", p)
 		}
 		due := c.later()
-		b.limit(name, 1) // no limit of 0 is lifted here
+		b.limit(name, 1) // this lifts no limit of 0
 		b.mustAcquire(c.missed(name, due))
 	}
-	// A pause that outlasts the limit stays.
+	// If a pause outlasts the limit, the name stays paused.
 	a.pauseFor("y", time.Hour)
 	a.limit("y", 0)
 	a.resetLimit("y")

@@ -9,11 +9,11 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// A model says which answers a correct store may give. The store acts at an unknown moment between
-// a request and its answer, and after a fault it is unknown whether it acted at all. So for every
-// attempt the model keeps until when it is surely held and until when it may be held. An answer is
-// wrong only if neither case allows for it. With a virtual clock and without faults both are the
-// same moment, and the model is exact.
+// A model knows which answers a correct store may give. The store acts at an unknown moment between
+// a request and its answer, and after a fault it may not have acted at all. So for every attempt,
+// the model tracks until when the lease is certainly held and until when it may be held. An answer
+// is wrong only if neither case allows it. With a virtual clock and without faults, both times are
+// equal and the model is exact.
 type model struct {
 	slack    time.Duration
 	locks    map[lockKey]*modelLock
@@ -28,36 +28,37 @@ type lockKey struct {
 func keyOf(req driver.Request) lockKey { return lockKey{req.Name, req.Slots == 0} }
 
 type modelLock struct {
-	fences map[int]driver.Fence // the highest seen per slot
+	fences map[int]driver.Fence // highest fence seen per slot
 	ticks  map[int64]*modelTick
-	// The highest tick that was claimed, surely and maybe.
+	// The highest tick that was certainly claimed, and the highest that may have been.
 	sureTick, maybeTick int64
 }
 
-type modelTick struct{ sure, maybe int } // starts
+type modelTick struct{ sure, maybe int } // numbers of starts
 
 type modelAttempt struct {
 	req       driver.Request
 	firstSent time.Time
-	grant     driver.Grant // if known
+	grant     driver.Grant // zero if unknown
 	known     bool
-	wild      bool      // it may have a grant other than the known one, if that had ended when a request arrived
-	heldTo    time.Time // surely held until, if nothing ends it
-	maybeTo   time.Time // surely not held from then on, unless a request is still on its way
-	starts    int       // requests that may have started its tick
-	givenUp   bool      // its release was tried
+	wild      bool      // may have another grant, because the known one may have ended before a request arrived
+	heldTo    time.Time // certainly held until then unless something ends it
+	maybeTo   time.Time // certainly not held from then on, unless a request is still on its way
+	starts    int       // number of requests that may have started its tick
+	givenUp   bool      // a release was attempted
 
-	// Requests that may reach the store at any moment until the faults are healed.
+	// lateKeep and lateRelease mean that a request that extends or releases the lease may still
+	// reach the store, at any time until the faults are healed.
 	lateKeep, lateRelease bool
 }
 
-// applied says whether a request that was answered by an error may have been applied.
+// applied says whether the store may have applied a request that returned an error.
 type applied uint8
 
 const (
 	notApplied   applied = iota
-	maybeApplied         // before the error came
-	lateApplied          // at any time until the faults are healed
+	maybeApplied         // perhaps before the error
+	lateApplied          // perhaps at any time until the faults are healed
 )
 
 func newModel(slack time.Duration) *model {
@@ -82,20 +83,21 @@ func (m *modelLock) tick(at int64) *modelTick {
 	return t
 }
 
-// sure: held at every moment up to got.
+// sure reports whether the lease was certainly held at every moment up to got.
 func (m *modelAttempt) sure(got time.Time) bool { return !m.lateRelease && m.heldTo.After(got) }
 
-// possible: maybe held at some moment from sent on.
+// possible reports whether the lease may have been held at some moment from sent on.
 func (m *modelAttempt) possible(sent time.Time) bool { return m.lateKeep || m.maybeTo.After(sent) }
 
-// keep notes that the lease may last for a TTL after got.
+// keep records that the lease may last until the given time.
 func (m *modelAttempt) keep(until time.Time) {
 	if until.After(m.maybeTo) {
 		m.maybeTo = until
 	}
 }
 
-// over notes that the lease is not held now. A request that is still on its way may bring it back.
+// over records that the lease is not held now. A request that is still on its way may bring it
+// back.
 func (m *modelAttempt) over() {
 	m.heldTo = time.Time{}
 	if !m.wild {
@@ -103,14 +105,14 @@ func (m *modelAttempt) over() {
 	}
 }
 
-// attempt returns a new attempt.
+// attempt records a new attempt.
 func (m *model) attempt(req driver.Request) *modelAttempt {
 	a := &modelAttempt{req: req}
 	m.attempts = append(m.attempts, a)
 	return a
 }
 
-// acquired judges the answer to an acquire, and returns what is wrong with it.
+// acquired checks the answer to an acquire. It returns the fault, or "".
 func (m *model) acquired(a *modelAttempt, did applied, ans attempt) string {
 	lock := m.lock(keyOf(a.req))
 	if a.firstSent.IsZero() {
@@ -137,7 +139,7 @@ func (m *model) acquired(a *modelAttempt, did applied, ans attempt) string {
 		if did == lateApplied {
 			a.lateKeep, a.wild = true, true
 		} else {
-			a.wild = a.wild || a.known && !a.sure(ans.got) // if its lease had ended this may be another one
+			a.wild = a.wild || a.known && !a.sure(ans.got) // if its lease had ended, this may be another one
 			a.keep(ans.got.Add(a.req.TTL + m.slack))
 		}
 	}
@@ -180,8 +182,8 @@ func (m *model) granted(lock *modelLock, a *modelAttempt, ans attempt) string {
 func (m *model) started(lock *modelLock, a *modelAttempt, ans attempt) string {
 	at := a.req.Tick.At.UnixMicro()
 	tick := lock.tick(at)
-	// A request whose answer was lost may be the one that was granted; then its tick may be old
-	// now.
+	// If an earlier answer was lost, that request may be the one that was granted, and its tick may
+	// be outdated by now.
 	earlier := a.starts > 0
 	if !earlier && at < lock.sureTick {
 		return "the tick was started, though a later one has been claimed"
@@ -190,7 +192,7 @@ func (m *model) started(lock *modelLock, a *modelAttempt, ans attempt) string {
 		return fmt.Sprintf("start %d of a tick: at most %d", tick.sure+1, a.req.Tick.Max)
 	}
 	if a.starts == 1 && !a.wild && a.firstSent.Add(a.req.TTL).After(ans.got) {
-		tick.maybe-- // that one surely
+		tick.maybe-- // certainly that one
 		a.starts = 0
 	}
 	tick.sure++
@@ -223,7 +225,7 @@ func (m *model) refused(lock *modelLock, a *modelAttempt, why driver.Reason, ans
 	return fmt.Sprintf("refused (%s), for no reason", why)
 }
 
-// full judges whether there may have been a holder for every slot.
+// full checks whether every slot may have had a holder.
 func (m *model) full(a *modelAttempt, ans attempt) string {
 	taken := make(map[int]bool)
 	anywhere := 0
@@ -250,12 +252,12 @@ func (m *model) full(a *modelAttempt, ans attempt) string {
 	return ""
 }
 
-// extended judges the answer to an extend.
+// extended checks the answer to an extend. It returns the fault, or "".
 func (m *model) extended(a *modelAttempt, did applied, r driver.Result, err error, sent, got time.Time) string {
 	ttl := a.req.TTL
 	switch {
 	case err != nil && did == notApplied:
-	case err != nil && !a.possible(sent): // no lease to extend
+	case err != nil && !a.possible(sent): // no lease could be extended
 	case err != nil && did == lateApplied:
 		a.lateKeep = true
 	case err != nil:
@@ -277,7 +279,7 @@ func (m *model) extended(a *modelAttempt, did applied, r driver.Result, err erro
 	return ""
 }
 
-// released judges the answer to a release.
+// released checks the answer to a release. It returns the fault, or "".
 func (m *model) released(a *modelAttempt, did applied, r driver.Result, err error, sent, got time.Time) string {
 	a.givenUp = true
 	switch {
@@ -302,7 +304,7 @@ func (m *model) released(a *modelAttempt, did applied, r driver.Result, err erro
 	return ""
 }
 
-// healed notes that everything that was on its way has arrived.
+// healed records that every request on its way has arrived.
 func (m *model) healed(now time.Time) {
 	for _, a := range m.attempts {
 		if a.lateKeep {
@@ -316,7 +318,7 @@ func (m *model) healed(now time.Time) {
 	}
 }
 
-// forget drops old attempts that hold nothing. It keeps some of them, to test that the store has
+// forget drops old attempts that hold nothing. It keeps some of them to test that the store has
 // forgotten them.
 func (m *model) forget(now time.Time) {
 	const some = 30
@@ -330,7 +332,7 @@ func (m *model) forget(now time.Time) {
 	})
 }
 
-// A journal remembers the last operations, to be read when one went wrong.
+// A journal holds the last operations, for the report of a failure.
 type journal []string
 
 func (j *journal) add(format string, args ...any) {

@@ -12,28 +12,28 @@ var names = []promise{
 	{name: "names/are bytes, each its own lock", show: namesApart},
 }
 
-// trickyNames are names that a key, a pattern, a script, a statement or a collation may confuse
-// with one another.
+// trickyNames returns names that a key, pattern, script, statement or collation may confuse with
+// one another.
 func trickyNames() []string {
 	list := []string{
-		// Look like other keys.
+		// These look like other keys.
 		"a", "a:", ":a", "a:0", "a:1", "a:slot", "a:slots", "a:tick", "a:fence", "a:mark", "a:token", "timer:a",
 		"timer:timer:a",
 		"aa", "ab", "a b", "a/b", "a//b", "a.b", "a|b", "a,b", "a;b", "0", "00", "-1", "1e3", "NULL", "null", "nil",
 		"true",
-		// Hash tags of Redis Cluster.
+		// These contain hash tags of Redis Cluster.
 		"{", "}", "{}", "}{", "{a}", "{a}b", "a{b}", "{{a}}", "{}a", "a{}", "{a", "a}",
-		// Patterns and formats.
+		// These are patterns and formats.
 		"*", "?", "a*", "a?", "[a]", "[a-z]", "^a", "%", "%%", "%s", "a%", "a_", "_", "$1", "$$", "?1", ":x", "@x", "#",
-		// Quotes and comments.
+		// These contain quotes and comments.
 		"'", "''", `"`, "`", `\`, `\\`, `\'`, `a\`, "a'b", `a"b`, "'; DROP TABLE leases; --", "-- a", "/* a */", "]]",
 		"[[a]]", `\n`,
-		// Spaces.
+		// These contain spaces.
 		" ", "  ", " a", "a ", "a  ", " a ", "a\u00a0", "\u00a0a", "a\u3000",
-		// Texts that collations treat as equal.
+		// Collations may treat these as equal.
 		"A", "Aa", "aA", "á", "a\u0301", "à", "ä", "ß", "ss", "SS", "æ", "ae", "ı", "i", "I", "İ", "ａ", "ª", "①", "1",
 		"½", "ﬁ", "fi",
-		// Runes of every length, and some invisible ones.
+		// These contain runes of every length and invisible runes.
 		"é", "世界", "😀", "😀😀", "👩\u200d🚀", "👩🚀", "\u200b", "a\u200b", "\ufeffa", "\u2028", "\U0010ffff",
 		"а", // Cyrillic
 	}
@@ -42,8 +42,8 @@ func trickyNames() []string {
 	return append(list, long, long+"1", long+"2", wide+"abcd", wide+"😀", strings.Repeat(" ", driver.MaxNameLen))
 }
 
-// namesApart catches a name that is folded, trimmed, cut, expanded or taken for a key: each pair
-// must stay two locks.
+// namesApart catches a name that is folded, trimmed, truncated, expanded or taken for a key. Every
+// two names must stay two locks.
 func namesApart(c *check) {
 	h := c.host()
 	all := trickyNames()
@@ -97,7 +97,7 @@ func namesApart(c *check) {
 	}
 }
 
-// badNames are those that CheckName refuses.
+// badNames returns names that CheckName refuses.
 func badNames() []string {
 	bad := []string{
 		"", "slot:0", "a:slot:0", "a:slot:", ":slot:", ":slot:1", "a:slot:0:slot:1",

@@ -21,19 +21,19 @@ func needsPreviousExpired(f Features) string {
 	return ""
 }
 
-// previousExpired checks whether a grant says that the previous lease of its slot expired.
+// previousExpired checks whether a grant reports that its slot's previous lease expired.
 func (c *check) previousExpired(what string, a attempt, want bool) {
 	if a.grant.PreviousExpired != want {
 		c.note(2, "%s: PreviousExpired is %t: must be %t", what, a.grant.PreviousExpired, want)
 	}
 }
 
-// expiredTold catches a store that does not report that the previous lease expired, that counts a
-// release which came too late, or that reports one expiry more than once.
+// expiredTold catches a store that does not report the expiry of the previous lease, that accepts a
+// late release, or that reports one expiry more than once.
 func expiredTold(c *check) {
 	a, b := c.host(), c.host()
 	kinds := []int{0, 1}
-	var old, late [2]attempt // all wait for their end together
+	var old, late [2]attempt // all wait together for their ends
 	for i, slots := range kinds {
 		old[i], late[i] = a.mustAcquire(c.brief(nameOf("x", slots), slots)),
 			a.mustAcquire(c.brief(nameOf("late", slots), slots))
@@ -46,7 +46,7 @@ func expiredTold(c *check) {
 		c.want("release", b.release(next.grant), driver.GrantOK)
 		c.previousExpired("after a release", a.mustAcquire(c.request(nameOf("x", slots), slots)), false)
 	}
-	// A release that comes too late, before another host has the slot, changes nothing either.
+	// A release that comes too late has no effect, even before another host has the slot.
 	for i, slots := range kinds {
 		until(late[i].endedBy(c))
 		c.want("release of a grant that has ended", a.release(late[i].grant), driver.GrantLost)
@@ -58,12 +58,12 @@ func expiredTold(c *check) {
 		c.previousExpired("after a lease that ended and was released too late", late[i], true)
 	}
 	for i := range kinds {
-		c.previousExpired("after a second lease that ended", a.waitForEnd(late[i]), true) // once more
+		c.previousExpired("after a second lease that ended", a.waitForEnd(late[i]), true) // reports the second expiry
 	}
 }
 
-// expiredNot catches a store that reports an expired lease where there was none: of a slot that was
-// never granted, of a released slot, or of a repeated request.
+// expiredNot catches a store that reports an expiry that did not happen: for a slot that was never
+// granted, for a released slot, or for a repeated request.
 func expiredNot(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 3} {
@@ -83,15 +83,15 @@ func expiredNot(c *check) {
 			again = b.mustAcquire(c.request(nameOf("x", slots), slots))
 			c.previousExpired("after a release", again, false)
 		}
-		// The retry of a release whose reply was lost.
+		// Repeat a release whose reply was lost.
 		c.want("release", b.release(again.grant), driver.GrantOK)
 		c.want("second release", b.release(again.grant), driver.GrantLost)
 		c.previousExpired("after two releases", b.mustAcquire(c.request(nameOf("x", slots), slots)), false)
 	}
 }
 
-// expiredEach catches a store that records expiry once per name, not for each slot, or for the
-// mutex and the semaphore of a name together.
+// expiredEach catches a store that records expiry per name instead of per slot, or for the mutex
+// and the semaphore of a name together.
 func expiredEach(c *check) {
 	h := c.host()
 	name, got := h.fillBriefly(2, 1)
@@ -106,8 +106,8 @@ func expiredEach(c *check) {
 	c.previousExpired("the mutex", h.mustAcquire(c.request(name, 0)), false)
 }
 
-// fillBriefly takes every slot of a semaphore, the first of them with brief leases, and returns its
-// name.
+// fillBriefly takes every slot of a semaphore, for the first few (brief) with short leases. It
+// returns the semaphore's name.
 func (h *host) fillBriefly(slots, brief int) (name string, got []attempt) {
 	h.c.whileHeld(func(ttl time.Duration) bool {
 		name, got = fmt.Sprint("s", ttl), nil
@@ -120,13 +120,13 @@ func (h *host) fillBriefly(slots, brief int) (name string, got []attempt) {
 			a := h.mustAcquire(req)
 			got, taken[a.grant.Slot] = append(got, a), true
 		}
-		return len(taken) == slots // or a slot was granted again, because its lease had ended
+		return len(taken) == slots // false if a slot was granted again because its lease had ended
 	})
 	return name, got
 }
 
-// expiredBeyondN catches a store that forgets an expired lease in a higher slot because a host that
-// declares fewer slots made a call.
+// expiredBeyondN catches a store that forgets an expired lease in a higher slot after a call from a
+// host that declares fewer slots.
 func expiredBeyondN(c *check) {
 	few, many := c.host(), c.host()
 	name, got := many.fillBriefly(3, 3)

@@ -16,8 +16,8 @@ var randomly = []promise{
 	{name: "random/operations with faults", show: func(c *check) { random(c, true) }},
 }
 
-// random finds faults that no other check looks for: it makes the calls of hosts in random order
-// and compares every answer with a model.
+// random finds faults that no other check looks for. It makes hosts' calls in random order and
+// compares every answer with a model.
 func random(c *check, faults bool) {
 	seeds, operations := 1, 250
 	if c.h.Virtual {
@@ -66,7 +66,7 @@ func newWalk(c *check, seed uint64, faults bool) *walk {
 func (w *walk) run(operations int) {
 	for i := range operations {
 		if !w.c.h.Virtual && time.Since(w.start) > 5*w.c.h.TTL {
-			break // enough waiting
+			break // enough time has passed
 		}
 		var wrong string
 		switch n := w.rand.IntN(100); {
@@ -101,9 +101,9 @@ func (w *walk) newRequest() driver.Request {
 	}
 	switch w.rand.IntN(3) {
 	case 0:
-		req.Name = "x" // a mutex, which is independent of:
+		req.Name = "x" // a mutex, independent of
 	case 1:
-		req.Name, req.Slots = "x", 2+w.rand.IntN(3) // a semaphore, whose hosts disagree
+		req.Name, req.Slots = "x", 2+w.rand.IntN(3) // a semaphore with hosts that disagree
 	case 2:
 		req.Name, req.Slots = "timer", 3
 		if w.c.h.Features.AtomicTick {
@@ -115,19 +115,19 @@ func (w *walk) newRequest() driver.Request {
 	return req
 }
 
-// way picks a host, and maybe a fault for its next call. The context ends soon if the call would
-// hang.
+// A way is how the next call is made: by which host and with which fault. The context ends soon if
+// the call would hang.
 type way struct {
 	host    *Faulty
 	what    string
 	faulty  bool
-	applied applied // what an error means
+	applied applied // the meaning of an error
 	ctx     context.Context
 	cancel  context.CancelFunc
 }
 
-// way picks a host, and maybe a fault for its next call. If the call would wait, the context ends
-// soon.
+// way picks a host at random, and perhaps a fault for its next call. If the call would hang, the
+// context ends soon.
 func (w *walk) way(op Op) way {
 	n := w.rand.IntN(len(w.hosts))
 	y := way{host: w.hosts[n], what: fmt.Sprintf("host %d", n)}
@@ -165,7 +165,7 @@ func (w *walk) way(op Op) way {
 	return y
 }
 
-// unexpected is an error without a fault.
+// unexpected describes an error without a fault.
 func unexpected(err error) string { return fmt.Sprintf("an error out of nowhere: %v", err) }
 
 func (w *walk) acquire(a *modelAttempt) string {
@@ -191,8 +191,8 @@ func (w *walk) acquire(a *modelAttempt) string {
 	return w.model.acquired(a, y.applied, ans)
 }
 
-// again repeats a request with a token that may hold a lease, or whose answer was lost. It is
-// undefined what a token gets after its lease has ended: one token, one attempt.
+// again repeats a request whose token may hold a lease, or whose answer was lost. It does not
+// repeat one whose lease has ended, because the result is then undefined.
 func (w *walk) again() string {
 	if alive := w.pick(1, func(a *modelAttempt) bool { return !a.givenUp && a.possible(time.Now()) }); len(alive) > 0 {
 		return w.acquire(alive[0])
@@ -259,8 +259,8 @@ func (w *walk) pick(n int, fits func(*modelAttempt) bool) []*modelAttempt {
 	return picked
 }
 
-// grantsOf returns the grants with their slots, as far as they are known; given a rand, only some
-// have one.
+// grantsOf returns the grants with their slots as far as known. If r is set, some slots are left
+// out at random.
 func grantsOf(attempts []*modelAttempt, r *mrand.Rand) []driver.Grant {
 	grants := make([]driver.Grant, len(attempts))
 	for i, a := range attempts {

@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// rates test semaphores that bound how often they are granted.
+// rates test semaphores that limit the rate of their grants.
 var rates = []promise{
 	{name: "rate/refused by a store that cannot", show: rateUnsupported},
 	{name: "rate/counts every grant once", given: needsRate, show: countsOnce},
@@ -37,7 +37,7 @@ func needsRate(f Features) string {
 
 func needsRateInOneTrip(f Features) string { return cmp.Or(needsRate(f), needsOneRoundTrip(f)) }
 
-// rateInOneTrip catches a store that asks for the rate in a call of its own.
+// rateInOneTrip catches a store that checks the rate in a separate call.
 func rateInOneTrip(c *check) {
 	if c.ns.RoundTrips == nil {
 		c.fatalf("the store states OneRoundTrip, and the harness does not count: set Namespace.RoundTrips")
@@ -53,15 +53,15 @@ func rateInOneTrip(c *check) {
 	c.oneTrip("acquire with a rate that is reached", func() { h.mustRefuse(ask(), driver.ReasonLimitRate) })
 }
 
-// per is a window that tests wait for.
+// per returns a window that is short enough to wait for.
 func (c *check) per() time.Duration { return max(2*c.h.TTL, driver.MinPer) }
 
-// rated returns a semaphore with more slots than starts.
+// rated returns a semaphore with more slots than allowed starts.
 func rated(rate int, per time.Duration) driver.SemaphoreSpec {
 	return driver.SemaphoreSpec{Name: "limit", Slots: 1000, Rate: rate, Per: per}
 }
 
-// start asks for a grant with that limit, and releases it.
+// start requests a grant with the given limit and releases it.
 func (h *host) start(limit driver.SemaphoreSpec) attempt {
 	a := h.try(h.c.with(h.c.request("x", 1000), limit))
 	if a.err == nil {
@@ -111,8 +111,8 @@ func rateUnsupported(c *check) {
 	}
 }
 
-// countsOnce catches a request that counts again when it is repeated, a grant that does not count
-// because its reply was lost, and a release that gives a start back.
+// countsOnce catches a repeated request that counts again, a grant that does not count because its
+// reply was lost, and a release that gives a start back.
 func countsOnce(c *check) {
 	a, b := c.host(), c.host()
 	limit := rated(4, c.long)
@@ -133,7 +133,7 @@ func countsOnce(c *check) {
 	permit := byToken(lost)
 	permit.Name, permit.Slots = limit.Name, limit.Slots
 	c.want("release by token", b.release(byToken(lost), permit), driver.GrantOK)
-	for i := range 2 { // the third and the fourth
+	for i := range 2 { // the third and fourth start
 		if s := b.start(limit); s.err != nil {
 			c.errorf("start %d of 4: %v", i+3, s.err)
 		}
@@ -194,7 +194,8 @@ func countsNoRefusal(c *check) {
 	h.free("after refusals", "limit", 3, 3)
 }
 
-// saysWhen catches a refusal whose time is wrong, or too late for a caller that sleeps until then.
+// saysWhen catches a refusal whose ExpiresIn is wrong or too late for a caller that sleeps until
+// then.
 func saysWhen(c *check) {
 	h := c.host()
 	for _, rate := range []int{1, 3, 100} {
@@ -223,7 +224,7 @@ func saysWhen(c *check) {
 			c.errorf("a rate of %d: the next start is allowed in %v: must be up to %v", rate, no.ExpiresIn, longest)
 		}
 		until(refused.got.Add(no.ExpiresIn / 2))
-		if early := h.start(limit); early.err == nil { // it was not: the host is slow
+		if early := h.start(limit); early.err == nil { // not too early after all: the host is slow
 			continue
 		}
 		until(refused.got.Add(no.ExpiresIn + time.Microsecond))
@@ -233,9 +234,8 @@ func saysWhen(c *check) {
 	}
 }
 
-// attackWindows catches every window that has too many starts: across the border of two fixed
-// windows, the burst of a bucket that had filled up, and starts that several hosts count at the
-// same time.
+// attackWindows catches every window with too many starts. These may come across the border of two
+// fixed windows, from a full token bucket, or from several hosts that count at the same time.
 func attackWindows(rate int) func(*check) {
 	return func(c *check) {
 		per := c.per()
@@ -243,7 +243,7 @@ func attackWindows(rate int) func(*check) {
 		hosts := []*host{c.host(), c.host(), c.host(), c.host(), c.host()}
 		var mu sync.Mutex
 		var starts []attempt
-		until(time.Now().Truncate(per).Add(per + per*3/5)) // within a window that began at a round time
+		until(time.Now().Truncate(per).Add(per + per*3/5)) // within a window that begins at a round time
 		end := time.Now().Add(4 * per)
 		var wg sync.WaitGroup
 		for w, h := range hosts {
@@ -255,14 +255,14 @@ func attackWindows(rate int) func(*check) {
 						mu.Lock()
 						starts = append(starts, a)
 						mu.Unlock()
-						if w == 0 && round%7 == 0 { // a pause in which something may fill up
+						if w == 0 && round%7 == 0 { // a pause in which a bucket could fill up
 							time.Sleep(per / 10)
 						}
 					case !refused || no.Reason != driver.ReasonLimitRate:
 						c.errorf("%v", a.err)
 						return
 					default:
-						time.Sleep(max(no.ExpiresIn/3, per/100)) // too early twice
+						time.Sleep(max(no.ExpiresIn/3, per/100)) // twice too early
 					}
 					runtime.Gosched()
 				}
@@ -276,12 +276,12 @@ func attackWindows(rate int) func(*check) {
 	}
 }
 
-// windows finds one start more than the rate within less than per. The store acted between the
-// request and the answer.
+// windows finds rate+1 starts within less than per. The store acted between each request and its
+// answer.
 func (c *check) windows(starts []attempt, rate int, per time.Duration) {
 	slices.SortFunc(starts, func(a, b attempt) int { return a.got.Compare(b.got) })
 	for i := rate; i < len(starts); i++ {
-		// of the rate+1 that ended last, the one that was sent first
+		// Of the rate+1 starts that were answered last, first was sent first.
 		first := slices.MinFunc(starts[i-rate:i+1], func(a, b attempt) int { return a.sent.Compare(b.sent) })
 		if within := starts[i].got.Sub(first.sent); within < per {
 			c.errorf("%d starts within %v: at most %d within %v", rate+1, within, rate, per)
@@ -290,8 +290,8 @@ func (c *check) windows(starts []attempt, rate int, per time.Duration) {
 	}
 }
 
-// rateAndSlots catches a rate that is reported when all slots are held, or is ignored when some are
-// free.
+// rateAndSlots catches a store that reports the rate although all slots are held, or that ignores
+// the rate if slots are free.
 func rateAndSlots(c *check) {
 	h := c.host()
 	limit := driver.SemaphoreSpec{Name: "limit", Slots: 2, Rate: 3, Per: c.long}
@@ -300,11 +300,11 @@ func rateAndSlots(c *check) {
 	h.mustRefuse(ask(), driver.ReasonLimitFull)
 	h.release(all(one)...)
 	three := h.mustAcquire(ask()).grant
-	h.mustRefuse(ask(), driver.ReasonLimitFull) // both would refuse: the slots come first
+	h.mustRefuse(ask(), driver.ReasonLimitFull) // if both refuse, slots come first
 	h.release(append(all(two), all(three)...)...)
 	h.mustRefuse(ask(), driver.ReasonLimitRate)
 	limit.Rate, limit.Per = 0, 0
-	h.release(all(h.mustAcquire(ask()).grant)...) // a request without a rate is not bounded by it
+	h.release(all(h.mustAcquire(ask()).grant)...) // a rate does not limit requests without a rate
 }
 
 // ratesDisagree catches a store that counts separately for each rate.
@@ -328,7 +328,7 @@ func ratesDisagree(c *check) {
 	start(6, c.long, driver.ReasonLimitRate)
 }
 
-// largestRate catches a store that cannot handle large numbers, or whose memory grows with them.
+// largestRate catches a store that fails with large rates, or whose memory grows with them.
 func largestRate(c *check) {
 	h := c.host()
 	for _, per := range []time.Duration{driver.MinPer, time.Hour} {
@@ -347,8 +347,8 @@ func largestRate(c *check) {
 	}
 }
 
-// rateClockBack catches a store that grants nothing until its clock is where it was, or that
-// forgets the starts that it counted.
+// rateClockBack catches a store that grants nothing until its clock catches up, or that forgets the
+// starts that it has counted.
 func rateClockBack(c *check) {
 	if c.ns.StepClock == nil {
 		c.skip("the Namespace cannot step the store's clock")
@@ -368,7 +368,7 @@ func rateClockBack(c *check) {
 		c.fatalf("after the clock was set back: %v: must be refused for up to %v", refused.err, limit.Per)
 	}
 	until(refused.got.Add(no.ExpiresIn + time.Microsecond))
-	c.ns.StepClock(0) // it may not have moved
+	c.ns.StepClock(0) // the clock may not have moved
 	for i := range 2 {
 		if a := h.start(limit); a.err != nil {
 			c.errorf("start %d after the %v that the refusal named: %v", i+1, no.ExpiresIn, a.err)

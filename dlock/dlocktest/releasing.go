@@ -14,13 +14,13 @@ var releasing = []promise{
 	{name: "release/by token with AnySlot", show: releaseAnySlot},
 }
 
-// freesAtOnce catches a release that only shortens the lease, or that other hosts do not see.
+// freesAtOnce catches a release that only shortens the lease or that other hosts do not see.
 func freesAtOnce(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 3} {
 		for range 5 {
 			grants := a.fillAny("x", slots)
-			c.want("release", b.release(grants[0]), driver.GrantOK) // a grant is not bound to the client that got it
+			c.want("release", b.release(grants[0]), driver.GrantOK) // any client can release the grant
 			again := b.mustAcquire(c.request("x", slots))
 			if again.grant.Slot != grants[0].Slot {
 				c.errorf("slot %d was released, slot %d was granted", grants[0].Slot, again.grant.Slot)
@@ -42,8 +42,8 @@ func (h *host) fillAny(name string, slots int) []driver.Grant {
 	return grants
 }
 
-// releaseTwice catches a release that does not compare tokens: the second one would end the next
-// holder's lease.
+// releaseTwice catches a release that does not compare tokens. The second release would then end
+// the next holder's lease.
 func releaseTwice(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 3} {
@@ -73,12 +73,13 @@ func releaseForeign(c *check) {
 			c.want("release by a stranger", b.release(stranger), driver.GrantLost)
 			stranger.Slot = driver.AnySlot
 			c.want("release by a stranger with AnySlot", b.release(stranger), driver.GrantLost)
-			// A part of a token is not the token, nor is the token in another case.
+			// Part of a token is not accepted, and neither is the token in another case.
 			for _, token := range []string{g.Token[:len(g.Token)-1], g.Token + "x", swapCase(g.Token)} {
 				stranger.Token = token
 				c.want("release by a token that is almost right", b.release(stranger), driver.GrantLost)
 			}
-			// No token at all is a mistake of the caller: an error or Lost, but never a release.
+			// An empty token is the caller's mistake. The store must return an error or GrantLost,
+			// and must not release.
 			stranger.Token = ""
 			ctx, cancel := callContext()
 			results, err := b.store.Release(ctx, stranger)
@@ -103,8 +104,8 @@ func swapCase(s string) string {
 	return string(b)
 }
 
-// releaseAnySlot catches a store that finds a grant only by its slot: an acquire whose reply was
-// lost has no slot to name.
+// releaseAnySlot catches a store that finds a grant only by its slot. After a lost reply to an
+// acquire, the caller does not know the slot.
 func releaseAnySlot(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 5} {

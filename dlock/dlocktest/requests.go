@@ -17,8 +17,8 @@ var requests = []promise{
 	{name: "context/ends during the call", show: shortContext},
 }
 
-// invalidRequests catches a store that does not call Request.Validate: bad values would reach keys,
-// scripts and statements.
+// invalidRequests catches a store that does not call Request.Validate. Invalid values would reach
+// keys, scripts and statements.
 func invalidRequests(c *check) {
 	h := c.host()
 	refuse := func(what string, req driver.Request) {
@@ -54,15 +54,15 @@ func invalidRequests(c *check) {
 	early.Tick.MissedAt = early.Tick.At.Add(-time.Microsecond)
 	refuse("tick that was missed before its instant", early)
 
-	h.fillAny("x", 1) // no part of it was granted
+	h.fillAny("x", 1) // nothing of the invalid requests was granted
 	req := c.request("longest token", 1)
 	req.Token = strings.Repeat("t", 64)
 	h.mustAcquire(req)
 	h.mustAcquire(c.request("most slots", driver.MaxSlots))
 }
 
-// boundedTTL catches a bound that is stated but not enforced: a lease longer than QuarantineTTL
-// would outlive the quarantine.
+// boundedTTL catches a maximum TTL that is stated but not enforced. On Redis, a lease longer than
+// QuarantineTTL would outlive the quarantine.
 func boundedTTL(c *check) {
 	h := c.host()
 	bounder := h.caps().TTLBounder
@@ -88,8 +88,8 @@ func boundedTTL(c *check) {
 	}
 }
 
-// endedContext catches a call that continues although its caller has left, and the worst of errors:
-// "not acquired" from a store that was not asked.
+// endedContext catches a call that continues after its caller has left, and a refusal from a store
+// that was not asked, which is worse.
 func endedContext(c *check) {
 	h := c.host()
 	held := h.mustAcquire(c.request("held", 0))
@@ -116,16 +116,16 @@ func endedContext(c *check) {
 			c.errorf("four calls with a context that is %s took %v", what, took)
 		}
 	}
-	// The client still works.
+	// The client must still work.
 	h.mustAcquire(c.request("after", 0))
 }
 
-// shortContext catches a client that a cancelled call breaks, or that reports the cancellation as a
-// refusal.
+// shortContext catches a client that breaks after a cancelled call, or that reports the
+// cancellation as a refusal.
 func shortContext(c *check) {
 	h := c.host()
 	for i := range 40 {
-		// Each has its own name: a request that was cut off may still arrive.
+		// Each request has a different name, because a request that was cut off may still arrive.
 		req := c.request(fmt.Sprintf("free %d", i), 0)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i)*20*time.Microsecond)
 		before := time.Now()

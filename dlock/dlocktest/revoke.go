@@ -38,7 +38,7 @@ func revokeTold(c *check) {
 	}
 }
 
-// revokeKeepsSlot catches a revocation that frees the slot while the holder may still be at work.
+// revokeKeepsSlot catches a revocation that frees the slot while the holder may still be working.
 func revokeKeepsSlot(c *check) {
 	a, b := c.host(), c.host()
 	g := a.mustAcquire(c.request("x", 1)).grant
@@ -59,8 +59,8 @@ func revokeKeepsSlot(c *check) {
 }
 
 // revokeEnds catches a revoked lease that lasts longer because its holder keeps extending it, or
-// that is cut short. If the holder repeats its request, because the reply was lost, the lease must
-// last a TTL from then on: the holder trusts it for that long.
+// that ends early. If the holder repeats its request after a lost reply, the lease must last one
+// TTL from then on, because the holder trusts it for that long.
 func revokeEnds(c *check) {
 	for name, again := range map[string]bool{"x": false, "again": true} {
 		c.revokeEnds(name, again)

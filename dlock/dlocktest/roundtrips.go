@@ -15,7 +15,7 @@ func needsOneRoundTrip(f Features) string {
 	return ""
 }
 
-// oneRoundTrip catches a cost that grows with the number of slots or of leases, or when all slots
+// oneRoundTrip catches a number of round trips that grows with slots or leases, or when all slots
 // are held.
 func oneRoundTrip(c *check) {
 	if c.ns.RoundTrips == nil {

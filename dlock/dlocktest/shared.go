@@ -41,14 +41,15 @@ func (c *check) with(req driver.Request, shared ...driver.SemaphoreSpec) driver.
 	return req
 }
 
-// all returns a grant and the grants of its further semaphores, as Extend and Release get them.
+// all returns a grant and the grants of its further semaphores in the form that Extend and Release
+// take.
 func all(g driver.Grant) []driver.Grant {
 	list := append([]driver.Grant{g}, g.Shared...)
 	list[0].Shared = nil
 	return list
 }
 
-// free checks how many slots of a name are free, by taking them and giving them back.
+// free checks how many slots of a name are free. It takes these slots and releases them.
 func (h *host) free(what, name string, slots, want int) {
 	grants := h.fill(name, slots)
 	if len(grants) != want {
@@ -59,8 +60,8 @@ func (h *host) free(what, name string, slots, want int) {
 	}
 }
 
-// sharedUnsupported catches a store that takes Name alone and ignores the rest: every limit that
-// several timers share would be exceeded in silence.
+// sharedUnsupported catches a store that takes Name and ignores Shared. Limits that several timers
+// share would then be exceeded silently.
 func sharedUnsupported(c *check) {
 	h := c.host()
 	caps := h.caps()
@@ -101,7 +102,7 @@ func sharedUnsupported(c *check) {
 	h.free("after a request with Shared", "x", 2, 2)
 }
 
-// allAtOnce catches a part that is not taken, not extended or not released.
+// allAtOnce catches a semaphore that is not taken, extended or released with the others.
 func allAtOnce(c *check) {
 	a, b := c.host(), c.host()
 	smtp, gpu := driver.SemaphoreSpec{Name: "smtp", Slots: 3}, driver.SemaphoreSpec{Name: "gpu", Slots: 1}
@@ -120,7 +121,7 @@ func allAtOnce(c *check) {
 	a.free("after a release", "orders", 2, 2)
 	a.free("after a release", "smtp", 3, 2)
 	a.free("after a release", "gpu", 1, 1)
-	again := a.mustAcquire(c.with(c.request("orders", 2), gpu, smtp)).grant // another order is the same
+	again := a.mustAcquire(c.with(c.request("orders", 2), gpu, smtp)).grant // the order does not matter
 	for i, g := range []driver.Grant{first.Shared[1], first.Shared[0]} {
 		if again.Shared[i].Slot == g.Slot && again.Shared[i].Fence <= g.Fence {
 			c.errorf("%s slot %d: fence %d after %d", g.Name, g.Slot, again.Shared[i].Fence, g.Fence)
@@ -130,7 +131,7 @@ func allAtOnce(c *check) {
 	a.free("after all releases", "smtp", 3, 3)
 }
 
-// allOrNothing catches a refusal that keeps a part: a slot, a start of the tick, or a permit.
+// allOrNothing catches a refusal that keeps a slot, a start of the tick or a permit.
 func allOrNothing(c *check) {
 	h := c.host()
 	one, two, three := driver.SemaphoreSpec{Name: "one", Slots: 2}, driver.SemaphoreSpec{Name: "two", Slots: 1},
@@ -140,7 +141,7 @@ func allOrNothing(c *check) {
 	if c.h.Features.AtomicTick {
 		req.Tick = &driver.Tick{At: thisSecond(), Max: 1}
 	}
-	for range 3 { // each would take one more
+	for range 3 { // each could take one more
 		req.Token = c.request("x", 2).Token
 		no := h.mustRefuse(req, driver.ReasonLimitFull)
 		if no.Shared != two {
@@ -168,8 +169,8 @@ func allOrNothing(c *check) {
 	h.release(rest...)
 }
 
-// ownReasonsFirst catches a store that reports a limit as the reason although the tick ran
-// elsewhere.
+// ownReasonsFirst catches a store that reports a limit as the reason although another host ran the
+// tick.
 func ownReasonsFirst(c *check) {
 	h := c.host()
 	limit := driver.SemaphoreSpec{Name: "limit", Slots: 1}
@@ -188,7 +189,7 @@ func ownReasonsFirst(c *check) {
 	c.want("release", h.release(all(g)...), driver.GrantOK)
 }
 
-// sharedAskedAgain catches a retry that takes a second permit, or extends only a part.
+// sharedAskedAgain catches a retry that takes a second permit or extends only some of the leases.
 func sharedAskedAgain(c *check) {
 	a, b := c.host(), c.host()
 	limit, other := driver.SemaphoreSpec{Name: "limit", Slots: 3}, driver.SemaphoreSpec{Name: "other", Slots: 1}
@@ -206,7 +207,7 @@ func sharedAskedAgain(c *check) {
 		}
 	}
 	first := a.mustAcquire(req)
-	for _, h := range []*host{a, b} { // full now, but not for this token
+	for _, h := range []*host{a, b} { // full, except for this token
 		same(first, h.mustAcquire(req))
 	}
 	a.free("one token", "limit", 3, 2)
@@ -219,7 +220,7 @@ func sharedAskedAgain(c *check) {
 		req.TTL = ttl
 		brief := a.mustAcquire(req)
 		req.TTL = c.long
-		again := a.mustAcquire(req) // extends every part
+		again := a.mustAcquire(req) // extends all of its leases
 		if !again.got.Before(brief.heldUntil()) {
 			c.want("release", a.release(all(again.grant)...), driver.GrantOK)
 			return false
@@ -232,7 +233,7 @@ func sharedAskedAgain(c *check) {
 	})
 }
 
-// sharedLostReply catches a grant that cannot be given back without knowing its slots.
+// sharedLostReply catches a grant that can be released only by a caller that knows its slots.
 func sharedLostReply(c *check) {
 	h := c.host()
 	faulty := NewFaulty(h.store)
@@ -251,7 +252,7 @@ func sharedLostReply(c *check) {
 	h.free("after the release", "limit", 2, 2)
 }
 
-// endsByItself catches a store that hides the end of a part.
+// endsByItself catches a store that hides the end of one of the leases.
 func endsByItself(c *check) {
 	h := c.host()
 	limit := driver.SemaphoreSpec{Name: "limit", Slots: 2}
@@ -278,7 +279,7 @@ func endsByItself(c *check) {
 	}
 }
 
-// sharedExpires catches a part that outlives the others, or one that does not.
+// sharedExpires catches a lease that ends earlier or later than the others.
 func sharedExpires(c *check) {
 	h := c.host()
 	a := h.mustAcquire(c.with(c.brief("x", 1), driver.SemaphoreSpec{Name: "limit", Slots: 1}))
@@ -300,8 +301,8 @@ func sharedExpires(c *check) {
 	h.release(all(next)...)
 }
 
-// sharedDisagree catches a store that makes the size of a limit part of its key: hosts that declare
-// 3 and 5 would together get 8 permits.
+// sharedDisagree catches a store whose keys contain the size of a limit. Hosts that declare 3 and 5
+// would together get 8 permits.
 func sharedDisagree(c *check) {
 	h := c.host()
 	var grants []driver.Grant
@@ -339,7 +340,7 @@ func sharedDisagree(c *check) {
 	h.release(all(g)...)
 }
 
-// sharedOverrides catches a pause or a limit that holds only where its name comes first.
+// sharedOverrides catches a pause or limit that applies only to the first name of a request.
 func sharedOverrides(c *check) {
 	h := c.host()
 	caps := h.caps()
@@ -369,7 +370,7 @@ func sharedOverrides(c *check) {
 	}
 	h.mustRefuse(c.with(c.request("x", 5), limit), driver.ReasonLimitFull)
 	update(driver.Update{Limit: &driver.LimitOverride{Cause: by, Slots: 1}})
-	h.release(grants[:4]...) // two of three
+	h.release(grants[:4]...) // two of three are released
 	h.mustRefuse(c.with(c.request("x", 5), limit), driver.ReasonLimitFull)
 	h.release(grants[4:]...)
 	h.release(all(h.mustAcquire(c.with(c.request("x", 5), limit)).grant)...)
@@ -380,8 +381,8 @@ func sharedOverrides(c *check) {
 	h.free("after all", "x", 5, 5)
 }
 
-// hammerShared catches every gap between a check and a grant: more permits than there are, or two
-// holders of one.
+// hammerShared catches every gap between a check and a grant: more permits than the limit, or two
+// holders of one permit.
 func hammerShared(c *check) {
 	const size, timers = 3, 4
 	hosts := []*host{c.host(), c.host(), c.host(), c.host(), c.host()}
@@ -424,7 +425,7 @@ func hammerShared(c *check) {
 				for range rand.N(4) {
 					runtime.Gosched()
 				}
-				holders[slot].Add(-1) // before the release: after it the next holder may be there
+				holders[slot].Add(-1) // before the release, because the next holder may come right after it
 				inUse.Add(-1)
 				results, err := h.store.Release(ctx, all(a.grant)...)
 				if err != nil {
@@ -448,8 +449,8 @@ func hammerShared(c *check) {
 	}
 }
 
-// crosswise catches locks that are taken in the order of the request: two requests could then wait
-// for each other.
+// crosswise catches a store that locks names in the order of the request. Two requests could then
+// wait for each other.
 func crosswise(c *check) {
 	hosts := []*host{c.host(), c.host(), c.host(), c.host()}
 	names := []string{"a", "b", "c"}

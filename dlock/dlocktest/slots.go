@@ -4,7 +4,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// slotNumbers test hosts that declare different numbers of slots, as they do during every rolling
+// slotNumbers test hosts that declare different numbers of slots, as happens in every rolling
 // deploy.
 var slotNumbers = []promise{
 	{name: "N/hosts that disagree share slots", show: disagree},
@@ -19,7 +19,7 @@ func needsInfo(f Features) string {
 	return ""
 }
 
-// disagree catches a store whose keys contain the number of slots: hosts with 3 and 5 would get 8.
+// disagree catches a store whose keys contain the number of slots. Hosts with 3 and 5 would get 8.
 func disagree(c *check) {
 	for _, threeFirst := range []bool{true, false} {
 		three, five := c.host(), c.host()
@@ -41,7 +41,8 @@ func disagree(c *check) {
 			}
 			seen[g.Slot] = true
 		}
-		// A slot that both know, given back by one, is free for the other; one beyond 3 is not.
+		// A slot that both hosts know is free for the other after its release. A slot beyond 3 is
+		// not.
 		for _, g := range grants {
 			c.want("release", five.release(g), driver.GrantOK)
 			if g.Slot >= 3 {
@@ -56,7 +57,7 @@ func disagree(c *check) {
 }
 
 // shrinkAndGrow catches a store that creates its slots when it first sees a name, or that loses
-// count of them.
+// track of them.
 func shrinkAndGrow(c *check) {
 	h := c.host()
 	fill := func(slots, want int) []driver.Grant {
@@ -76,7 +77,7 @@ func shrinkAndGrow(c *check) {
 		}
 	}
 	two := fill(2, 2)
-	three := fill(5, 2) // slots 2 and 3; 4 is still held
+	three := fill(5, 2) // slots 2 and 3, because 4 is still held
 	seven := fill(7, 2)
 	c.want("extend after the number has changed", h.extend(c.long, last, two[0], three[0], seven[1]), driver.GrantOK)
 	c.want("release after the number has changed", h.release(append(append(append(two, three...), seven...), last)...),
@@ -86,7 +87,7 @@ func shrinkAndGrow(c *check) {
 	fill(7, 4)
 }
 
-// infoOfSlots catches a store that does not tell hosts that they declare different numbers of
+// infoOfSlots catches a store that does not tell hosts when they declare different numbers of
 // slots.
 func infoOfSlots(c *check) {
 	three, five := c.host(), c.host()

@@ -30,10 +30,10 @@ func needsSuccess(f Features) string {
 // nameOf returns a name for each number of slots.
 func nameOf(name string, slots int) string { return fmt.Sprintf("%s-%d", name, slots) }
 
-// A span is when something happened: after sent, before got.
+// A span is the time in which an event happened: after sent and before got.
 type span struct{ sent, got time.Time }
 
-// succeed releases a grant, which must be held, as Succeeded, and returns when.
+// succeed releases a held grant as Succeeded and returns when that happened.
 func (h *host) succeed(g driver.Grant) span {
 	g.Succeeded = true
 	s := span{sent: time.Now()}
@@ -43,7 +43,7 @@ func (h *host) succeed(g driver.Grant) span {
 	return s
 }
 
-// info returns the Info that came with the answer to a request.
+// info returns the Info of the answer to a request.
 func (a attempt) info() driver.Info {
 	if no, ok := errors.AsType[*driver.NotAcquiredError](a.err); ok {
 		return no.Info
@@ -51,7 +51,7 @@ func (a attempt) info() driver.Info {
 	return a.grant.Info
 }
 
-// since checks the last success that the answer to a request, granted or refused, reports.
+// since checks the last success in the answer to a request, which may be a grant or a refusal.
 func (c *check) since(what string, a attempt, success span) {
 	got := a.info().SuccessAge
 	least, most := max(time.Microsecond, a.sent.Sub(success.got)-c.h.Slack),
@@ -68,18 +68,18 @@ func (c *check) never(what string, a attempt) {
 	}
 }
 
-// pause makes two moments distinguishable, so that a store which counts from the wrong one is
-// found. A correct store passes without it.
+// pause makes two moments distinguishable. Without it, a store that counts from the wrong moment
+// could pass.
 func (c *check) pause() { until(time.Now().Add(2*c.h.Slack + c.step())) }
 
-// successTold catches a store that does not remember a success, counts from another moment, or
-// reports it only to the host that had it.
+// successTold catches a store that does not record a success, counts from another moment, or
+// reports the success only to the host that had it.
 func successTold(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 3} {
 		first := a.mustAcquire(c.request(nameOf("x", slots), slots))
 		c.never("the first grant", first)
-		c.pause() // it is the release that counts, not the grant
+		c.pause() // the release counts, not the grant
 		done := a.succeed(first.grant)
 		for range 3 {
 			next := b.mustAcquire(c.request(nameOf("x", slots), slots))
@@ -89,14 +89,14 @@ func successTold(c *check) {
 		}
 		again := b.mustAcquire(c.request(nameOf("x", slots), slots))
 		c.pause()
-		done = b.succeed(again.grant) // a later one replaces it
+		done = b.succeed(again.grant) // a later success replaces it
 		next := a.mustAcquire(c.request(nameOf("x", slots), slots))
 		c.since("a grant after a second success", next, done)
 		c.want("release", a.release(next.grant), driver.GrantOK)
 	}
 }
 
-// successRefused catches refusals without the last success: most hosts are refused most of the
+// successRefused catches refusals without the last success. Most hosts are refused most of the
 // time.
 func successRefused(c *check) {
 	a, b := c.host(), c.host()
@@ -126,8 +126,8 @@ func successRefused(c *check) {
 	}
 }
 
-// successStays catches a store that forgets a success at a release without success, an extension,
-// an expiry, a tick, or another number of slots.
+// successStays catches a store that forgets a success after a release without success, an
+// extension, an expiry, a tick, or another number of slots.
 func successStays(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 3} {
@@ -166,8 +166,8 @@ func successStays(c *check) {
 	}
 }
 
-// successNotLost catches a success of a grant that was lost before: another holder may have done
-// the work.
+// successNotLost catches a store that records a success from a grant that was already lost. Another
+// holder may have done the work.
 func successNotLost(c *check) {
 	a, b := c.host(), c.host()
 	lost := func(what string, g driver.Grant) {
@@ -204,7 +204,7 @@ func successNotLost(c *check) {
 	c.never("of a name that was never used", b.mustAcquire(c.request("never used", 2)))
 }
 
-// successAnySlot catches a store that remembers a success only if the release named its slot.
+// successAnySlot catches a store that records a success only if the release named its slot.
 func successAnySlot(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 3} {
@@ -217,7 +217,8 @@ func successAnySlot(c *check) {
 	}
 }
 
-// successAskedAgain catches a repeated request whose answer lacks a success that the first one had.
+// successAskedAgain catches a repeated request whose answer lacks the success that the first answer
+// had.
 func successAskedAgain(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 2} {
@@ -230,7 +231,7 @@ func successAskedAgain(c *check) {
 	}
 }
 
-// successApart catches a success that counts for another name, or for the mutex of the same name.
+// successApart catches a success that counts for another name or for the mutex of the same name.
 func successApart(c *check) {
 	h := c.host()
 	done := h.succeed(h.mustAcquire(c.request("x", 2)).grant)
@@ -243,7 +244,7 @@ func successApart(c *check) {
 	c.never("a semaphore after a success of the mutex", h.mustAcquire(c.request("z", 2)))
 }
 
-// successBatch catches one answer for all grants of a call.
+// successBatch catches a store that gives all grants of a call the same answer.
 func successBatch(c *check) {
 	a, b := c.host(), c.host()
 	well := a.mustAcquire(c.request("well", 2)).grant

@@ -37,10 +37,10 @@ func (c *check) tick(name string, slots int, at time.Time, most int) driver.Requ
 	return req
 }
 
-// thisSecond is an instant that hosts with a schedule would agree on.
+// thisSecond returns an instant that all hosts with the same schedule would use.
 func thisSecond() time.Time { return time.Now().Truncate(time.Second) }
 
-// startsPerTick catches a slot that starts the same tick again once it is free.
+// startsPerTick catches a slot that starts the same tick again after its release.
 func startsPerTick(c *check) {
 	hosts := []*host{c.host(), c.host(), c.host()}
 	at := thisSecond().Add(-time.Minute)
@@ -56,21 +56,21 @@ func startsPerTick(c *check) {
 				for _, h := range hosts {
 					h.mustRefuse(c.tick(name, slots, due, most), driver.ReasonTickTaken)
 				}
-				// The same instant, written in another zone, is the same tick.
+				// The same instant in another time zone is the same tick.
 				hosts[0].mustRefuse(c.tick(name, slots, due.In(time.FixedZone("", 5*3600)), most),
 					driver.ReasonTickTaken)
 			}
 		}
 	}
-	// Without a tick there is nothing to count.
+	// Requests without a tick are not counted.
 	for range 3 {
 		a := hosts[0].mustAcquire(c.request("t-1-3", 3))
 		hosts[0].release(a.grant)
 	}
 }
 
-// startsUnderLimits catches a store that applies a limit of slots to starts: raising the limit for
-// a day would send each mail twice.
+// startsUnderLimits catches a store that applies a limit of slots to starts. Raising the limit for
+// a day would then send each mail twice.
 func startsUnderLimits(c *check) {
 	if !c.h.Features.AtomicTick {
 		return
@@ -93,7 +93,7 @@ func startsUnderLimits(c *check) {
 	}
 }
 
-// lateTick catches a host that is behind and starts a tick older than the latest one.
+// lateTick catches a store that lets a slow host start a tick older than the latest one.
 func lateTick(c *check) {
 	h := c.host()
 	at := thisSecond()
@@ -102,17 +102,16 @@ func lateTick(c *check) {
 		10 * 365 * 24 * time.Hour} {
 		h.mustRefuse(c.tick("t", 9, at.Add(-before), 3), driver.ReasonTickLate)
 	}
-	h.mustAcquire(c.tick("t", 9, at, 3)) // the refusals have not changed what is current, or its count
+	h.mustAcquire(c.tick("t", 9, at, 3)) // the refusals changed neither the latest tick nor its count
 	h.mustAcquire(c.tick("t", 9, at, 3))
 	h.mustRefuse(c.tick("t", 9, at, 3), driver.ReasonTickTaken)
 	h.mustAcquire(c.tick("t", 9, at.Add(time.Second), 3))
 	h.mustRefuse(c.tick("t", 9, at, 3), driver.ReasonTickLate)
-	// If a name has no tick yet, no tick is older.
+	// If a name has no tick yet, no tick is too old.
 	h.mustRefuse(c.tick("new", 9, time.UnixMicro(-1), 3), driver.ReasonTickLate)
 }
 
-// tickAhead catches a store on which one host, whose clock is ahead, keeps all others from starting
-// ticks until then.
+// tickAhead catches a store on which one host with a fast clock blocks the ticks of all others.
 func tickAhead(c *check) {
 	h := c.host()
 	at := thisSecond()
@@ -122,7 +121,7 @@ func tickAhead(c *check) {
 		h.mustRefuse(c.tick(name, slots, time.Now().Add(1000*time.Hour), 1), driver.ReasonTickAhead)
 		a := h.mustAcquire(c.tick(name, slots, at, 1))
 		c.want("release", h.release(a.grant), driver.GrantOK)
-		ahead := 3 * time.Second // a slightly fast clock is not an error
+		ahead := 3 * time.Second // a slightly fast clock is accepted
 		if c.h.Virtual {
 			h.mustRefuse(c.tick(name, slots, time.Now().Add(driver.MaxTickAhead+time.Microsecond), 1),
 				driver.ReasonTickAhead)
@@ -132,7 +131,8 @@ func tickAhead(c *check) {
 	}
 }
 
-// microseconds catches instants that are cut to milliseconds or seconds, or converted to a float.
+// microseconds catches instants that are truncated to milliseconds or seconds, or converted to
+// floats.
 func microseconds(c *check) {
 	h := c.host()
 	at := thisSecond().Add(-time.Second + 999*time.Microsecond)
@@ -148,8 +148,8 @@ func microseconds(c *check) {
 	}
 }
 
-// tickOutlivesLease catches a claim that is stored with the lease and ends with it: a short job
-// would run once per host.
+// tickOutlivesLease catches a claim that is stored with the lease and ends with it. A short job
+// would then run once per host.
 func tickOutlivesLease(c *check) {
 	a, b := c.host(), c.host()
 	at := thisSecond()
@@ -166,7 +166,7 @@ func tickOutlivesLease(c *check) {
 	}
 }
 
-// refusedSlot catches a tick that is claimed although no slot was free: no host would start it.
+// refusedSlot catches a tick that is claimed although no slot was free. No host would start it.
 func refusedSlot(c *check) {
 	a, b := c.host(), c.host()
 	at := thisSecond()
@@ -177,15 +177,15 @@ func refusedSlot(c *check) {
 			b.mustRefuse(c.tick(name, slots, at.Add(time.Duration(i)*time.Millisecond), 1), driver.ReasonFull)
 		}
 		c.want("release", a.release(first[0]), driver.GrantOK)
-		// The later ticks are not claimed either, which would make this one late.
+		// The later ticks were not claimed either. Otherwise this tick would be late.
 		next := b.mustAcquire(c.tick(name, slots, at, 1))
 		b.release(next.grant)
 		b.mustRefuse(c.tick(name, slots, at, 1), driver.ReasonTickTaken)
 	}
 }
 
-// refusedStart catches a slot that is taken although the tick was refused: no host would use it
-// until it expires.
+// refusedStart catches a slot that is taken although the tick was refused. No host would use the
+// slot until it expires.
 func refusedStart(c *check) {
 	a, b := c.host(), c.host()
 	at := thisSecond()
@@ -205,8 +205,8 @@ func refusedStart(c *check) {
 	}
 }
 
-// startsOnce catches a retry that counts as a second start, or that is refused because its own
-// first try took the tick.
+// startsOnce catches a retry that counts as a second start, or that is refused because the first
+// request took the tick.
 func startsOnce(c *check) {
 	open := c.host()
 	faulty := NewFaulty(open.store)
@@ -230,7 +230,7 @@ func startsOnce(c *check) {
 		open.mustRefuse(c.tick(name, slots, at, 2), driver.ReasonTickTaken)
 		open.mustAcquire(c.tick(name, slots, at.Add(time.Second), 2))
 		if slots > 0 {
-			h.mustAcquire(first) // its lease continues, though the fleet is at a later tick
+			h.mustAcquire(first) // its lease continues although the fleet is at a later tick
 		}
 	}
 }
@@ -243,7 +243,7 @@ func ticksApart(c *check) {
 	h.mustAcquire(c.tick("b", 3, at.Add(-time.Hour), 1))
 	h.mustAcquire(c.tick("ab", 0, at.Add(-time.Hour), 1))
 	h.mustRefuse(c.tick("a", 3, at, 1), driver.ReasonTickTaken)
-	// The tick belongs to the name: hosts that disagree on the number of slots share it.
+	// The tick belongs to the name, so hosts with different numbers of slots share it.
 	h.mustRefuse(c.tick("a", 5, at, 1), driver.ReasonTickTaken)
 	// A mutex is independent of a semaphore of the same name.
 	h.mustAcquire(c.tick("a", 0, at.Add(-time.Hour), 1))
@@ -282,7 +282,7 @@ func tickRace(c *check) {
 			})
 		}
 		wg.Wait()
-		// A host that found all slots held has tried in vain; the remaining starts of the tick must
+		// If a host was refused because all slots were held, the remaining starts of the tick must
 		// still be available.
 		for starts < most {
 			a := hosts[0].try(c.tick("t", slots, due, most))

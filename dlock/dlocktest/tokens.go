@@ -8,7 +8,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// tokens test lost replies: the caller repeats the request with the same token, or releases by it.
+// tokens test lost replies. The caller repeats the request with the same token, or releases by the
+// token.
 var tokens = []promise{
 	{name: "token/asked again is the same grant", show: askedAgain},
 	{name: "token/asked again when full", show: askedAgainWhenFull},
@@ -25,7 +26,7 @@ func askedAgain(c *check) {
 	for _, slots := range []int{0, 2} {
 		req := c.request("x", slots)
 		first := a.mustAcquire(req)
-		for _, h := range []*host{a, b} { // a retry may go over another connection
+		for _, h := range []*host{a, b} { // a retry may use another connection
 			again := h.mustAcquire(req)
 			if again.grant.Slot != first.grant.Slot || again.grant.Fence != first.grant.Fence {
 				c.errorf("asked again with the same token: slot %d fence %d: must be slot %d fence %d, as before",
@@ -46,8 +47,8 @@ func askedAgain(c *check) {
 	}
 }
 
-// askedAgainWhenFull catches a store that looks for a free slot before it looks for the token: the
-// caller's own lease would then hold that slot.
+// askedAgainWhenFull catches a store that looks for a free slot before it looks for the token. The
+// caller's own lease would then make the name full.
 func askedAgainWhenFull(c *check) {
 	h := c.host()
 	for _, slots := range []int{0, 1, 4} {
@@ -68,8 +69,8 @@ func askedAgainWhenFull(c *check) {
 	}
 }
 
-// askedAgainExtends catches a repeated request that does not extend the lease: the caller counts
-// from the second request.
+// askedAgainExtends catches a repeated request that does not extend the lease. The caller counts
+// the TTL from the second request.
 func askedAgainExtends(c *check) {
 	for _, slots := range []int{0, 1} {
 		req := c.brief("x", slots)
@@ -83,7 +84,7 @@ func askedAgainExtends(c *check) {
 	}
 }
 
-// lostReplies catches a grant that cannot be released: the request was carried out, its reply lost.
+// lostReplies catches a grant that cannot be released after its reply was lost.
 func lostReplies(c *check) {
 	open := c.host()
 	faulty := NewFaulty(open.store)
@@ -112,8 +113,8 @@ func lostReplies(c *check) {
 	}
 }
 
-// lostRelease catches a release that, repeated because its reply was lost, frees the next holder's
-// slot.
+// lostRelease catches a repeated release that frees the next holder's slot. The caller repeats it
+// because the first reply was lost.
 func lostRelease(c *check) {
 	a, b := c.host(), c.host()
 	faulty := NewFaulty(a.store)
@@ -133,7 +134,7 @@ func lostRelease(c *check) {
 }
 
 // arrivesLate catches a store in which a request that arrives after its caller gave up takes more
-// than one slot for one TTL, or takes it for good.
+// than one slot, or takes it for longer than one TTL.
 func arrivesLate(c *check) {
 	open := c.host()
 	faulty := NewFaulty(open.store)
@@ -154,9 +155,9 @@ func arrivesLate(c *check) {
 	<-done
 	c.want("release of a request that has not arrived", open.release(byToken(req)), driver.GrantLost)
 	arriving := time.Now()
-	faulty.Heal() // now it arrives
+	faulty.Heal() // the late request arrives now
 	arrived := attempt{req: req, sent: arriving, got: time.Now()}
-	open.mustAcquire(c.request("s", 2)) // one slot is taken, not two
+	open.mustAcquire(c.request("s", 2)) // only one slot is taken, not two
 	next := open.waitForEnd(arrived)
 	ended := next.grant
 	ended.Token = req.Token
@@ -164,7 +165,7 @@ func arrivesLate(c *check) {
 		driver.GrantLost, driver.GrantOK)
 }
 
-// freshToken catches a store that tells attempts apart by their holder.
+// freshToken catches a store that identifies attempts by their holder.
 func freshToken(c *check) {
 	h := c.host()
 	first := c.request("s", 3)

@@ -28,7 +28,7 @@ func (h *host) value(name string) driver.ValueState {
 	return v
 }
 
-// set sets a value, and returns ErrChanged if the store does.
+// set sets a value. It returns ErrChanged if the store does.
 func (h *host) set(name, text string, version int64) error {
 	ctx, cancel := callContext()
 	defer cancel()
@@ -85,8 +85,8 @@ func valueKept(c *check) {
 	}
 }
 
-// valueIsNoOverride catches a store that loses a value at another update, or refuses a name because
-// it has a value.
+// valueIsNoOverride catches a store that loses a value in another update, or that refuses a name
+// because it has a value.
 func valueIsNoOverride(c *check) {
 	a, b := c.host(), c.host()
 	if err := a.set("x", "kept", 0); err != nil {
@@ -110,7 +110,7 @@ func valueIsNoOverride(c *check) {
 	if err := a.set("x", "late", state.Version); !errors.Is(err, driver.ErrChanged) {
 		c.errorf("set with the version before another update: %v", err)
 	}
-	// All parts of an update are made, or none.
+	// An update changes either all parts or none.
 	ctx, cancel := callContext()
 	defer cancel()
 	err := a.controller().Update(ctx, "x", driver.Update{Limit: &driver.LimitOverride{Cause: ann, Slots: 3},
@@ -120,8 +120,8 @@ func valueIsNoOverride(c *check) {
 	}
 }
 
-// valueCompared catches a store that compares and sets in two steps: of the writers that have read
-// one version, only one may succeed.
+// valueCompared catches a store that compares and sets in two steps. If several writers have read
+// the same version, only one may succeed.
 func valueCompared(c *check) {
 	const writers, rounds = 8, 5
 	hosts := make([]*host, writers)
