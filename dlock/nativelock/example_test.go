@@ -11,10 +11,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Timers on advisory locks: nothing has to be created in the database, and each timer needs
-// MaxPerTick: timer.NoLimit.
+// Timers run on advisory locks without any table in the database. Each timer needs MaxPerTick:
+// timer.NoLimit.
 func ExamplePostgresAdvisory() {
-	// the server itself, or a pooler with pool_mode=session
+	// This is the server itself or a pooler with pool_mode=session.
 	db, err := sql.Open("pgx", "postgres://app@db.example.org/shop")
 	if err != nil {
 		log.Fatal(err)
@@ -35,7 +35,7 @@ func ExamplePostgresAdvisory() {
 	log.Print(timers.Run(context.Background()))
 }
 
-// One host at a time runs the closing; the others find the lock taken and skip it.
+// One host at a time closes the books. The others find the lock taken and skip the work.
 func ExampleTryXactLock() {
 	closeBooks := func(ctx context.Context, db *sql.DB) error {
 		tx, err := db.BeginTx(ctx, nil)
@@ -50,7 +50,7 @@ func ExampleTryXactLock() {
 		if _, err := tx.ExecContext(ctx, "UPDATE books SET closed = true WHERE year < 2026"); err != nil {
 			return err
 		}
-		return tx.Commit() // which releases the lock
+		return tx.Commit() // also releases the lock
 	}
 	_ = closeBooks
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// onOwn is like onEach, with a server that the test may break.
+// onOwn is like onEach, but each subject has its own server, which the test may break.
 func onOwn(t *testing.T, test func(t *testing.T, s subject)) {
 	t.Run("Postgres", func(t *testing.T) {
 		t.Parallel()
@@ -31,11 +31,12 @@ func onOwn(t *testing.T, test func(t *testing.T, s subject)) {
 	})
 }
 
-// When the server ends the session, all its locks are lost, and the next heartbeat reports it.
-// Others get them immediately, and this process can acquire again with its next call.
+// When the server ends the session, all its locks are lost, and the next heartbeat reports the
+// loss. Other hosts can get the locks immediately, and this process can acquire again with its next
+// call.
 //
 // Fails when a dead connection is not replaced, when its leases are kept (a second acquire is
-// refused, an extend is ok), and when acquire does not try again (an error).
+// refused, an extend is ok), and when acquire does not retry (an error).
 func TestSessionKilled(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s subject) {
@@ -65,7 +66,7 @@ func TestSessionKilled(t *testing.T) {
 	})
 }
 
-// A server that is killed and comes back has no locks. Calls fail while it is away and succeed when
+// A server that is killed and restarted has no locks. Calls fail while it is down and succeed when
 // it is back.
 func TestServerKilled(t *testing.T) {
 	t.Parallel()
@@ -90,8 +91,8 @@ func TestServerKilled(t *testing.T) {
 	})
 }
 
-// A call that is cancelled while the server hangs costs no lease: the call continues, and its grant
-// is found by its token. Close does not wait.
+// A call that is cancelled while the server hangs costs no lease. The call continues, and its grant
+// is found by its token. Close does not wait for it.
 //
 // Fails when calls run under the caller's context (the leases are lost), and when Close does not
 // end the call in progress.
@@ -117,7 +118,7 @@ func TestCallersGo(t *testing.T) {
 			impatient(func(ctx context.Context) error { _, err := n.TryAcquire(ctx, late); return err })
 			impatient(func(ctx context.Context) error { _, err := n.Extend(ctx, time.Minute, held); return err })
 		}
-		time.Sleep(1500 * time.Millisecond) // longer than a call without leases would continue
+		time.Sleep(1500 * time.Millisecond) // longer than a call without leases continues
 		if err := s.server.Resume(); err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +141,7 @@ func TestCallersGo(t *testing.T) {
 	})
 }
 
-// A connection that no longer answers is replaced once no lease could be saved by an answer.
+// A connection that no longer answers is replaced when no answer could save a lease any more.
 //
 // Fails when a call in progress continues for as long as the driver lets it.
 func TestI7NoAnswer(t *testing.T) {
@@ -172,8 +173,8 @@ func TestI7NoAnswer(t *testing.T) {
 		// The server would wait forever.
 		results, err := n.Release(t.Context(), mustGet(t, n, request("x", 0, time.Minute)))
 		outcomes(t, results, err, driver.GrantOK)
-		// All leases are short: on a busy machine another reply may be lost than that of the first
-		// call, and a connection is kept until the leases that it has got have ended.
+		// All leases are short. On a busy machine, another reply than the first call's may be lost,
+		// and a connection is kept until its leases have ended.
 		recovers(func(ctx context.Context) error {
 			_, err := n.TryAcquire(ctx, request("z", 0, 2*time.Second))
 			return err
@@ -185,7 +186,7 @@ func TestI7NoAnswer(t *testing.T) {
 	})
 }
 
-// numbered gives each grant a fence, by which a crowd tells grants apart.
+// numbered gives each grant a different fence, so that a crowd can tell grants apart.
 type numbered struct {
 	driver.Store
 	last *atomic.Int64
@@ -197,9 +198,9 @@ func (n numbered) TryAcquire(ctx context.Context, req driver.Request) (driver.Gr
 	return g, err
 }
 
-// A server hangs for longer than a lease lasts: every call returns within StoreTimeout, no lease is
-// valid beyond its trust window, no slot has two valid holders, and the crowd recovers with the
-// server.
+// While a server hangs for longer than a lease lasts, every call returns within StoreTimeout, no
+// lease is valid beyond its trust window, and no slot has two valid holders. The crowd recovers
+// with the server.
 //
 // Fails when calls wait for their turn without watching their context.
 func TestI1I2I7Frozen(t *testing.T) {
@@ -215,7 +216,7 @@ func TestI1I2I7Frozen(t *testing.T) {
 				t.Fatal(err)
 			}
 			paused := time.Now()
-			time.Sleep(5 * faultTTL / 2) // the outage
+			time.Sleep(5 * faultTTL / 2) // duration of the outage
 			if n := c.ValidAfter(froze, paused.Add(c.TrustOf())); n > 0 {
 				t.Errorf("%d leases were valid longer than %v after the server froze", n, c.TrustOf())
 			}
@@ -228,7 +229,7 @@ func TestI1I2I7Frozen(t *testing.T) {
 	})
 }
 
-// Timers whose ticks are not limited run on native locks, and keep MaxConcurrency; one with a limit
+// Timers without a limit per tick run on native locks and keep MaxConcurrency. A timer with a limit
 // per tick is skipped with the reason.
 //
 // Fails when a session locks its own locks again (both hosts, or both runs of a host, hold one
@@ -286,7 +287,7 @@ func TestTimers(t *testing.T) {
 	})
 }
 
-// A server that is made read-only is being replaced: its locks are lost, and nothing is granted
+// A server that becomes read-only is being replaced. Its locks are lost, and nothing is granted
 // until it is writable again.
 //
 // Fails when read_only is not part of the session in mysqlSession.
@@ -316,7 +317,7 @@ func TestReadOnlyMySQLGetLock(t *testing.T) {
 	}
 }
 
-// More locks than fit into one statement are tried, and freed, in several.
+// If a request has more locks than fit into one statement, several statements try and free them.
 //
 // Fails when the numbers of the second batch begin at 0 again.
 func TestManyLocksMySQLGetLock(t *testing.T) {

@@ -12,8 +12,8 @@ type refusal string // an SQLSTATE
 func (r refusal) Error() string    { return "refused" }
 func (r refusal) SQLState() string { return string(r) }
 
-// means fails the test unless an error matches the expected driver.ErrSetup or driver.ErrFault, or
-// neither if nil.
+// means reports an error unless told matches the expected driver.ErrSetup or driver.ErrFault, or
+// neither if want is nil.
 func means(t *testing.T, what string, told, want error) {
 	t.Helper()
 	for _, meaning := range []error{driver.ErrSetup, driver.ErrFault} {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// MySQLGetLock returns a store that holds the locks of GET_LOCK in MySQL 5.7 or newer, or MariaDB.
-// The package comment lists what it does not promise. It does not call the server.
+// MySQLGetLock returns a store on the GET_LOCK locks of MySQL 5.7 or newer, or MariaDB. The package
+// comment lists what it does not promise. MySQLGetLock does not call the server.
 //
 //	db, err := sql.Open("mysql", "user:password@tcp(host)/")
 //	store := nativelock.MySQLGetLock(db, nativelock.Options{Prefix: "shop:"})
@@ -19,21 +19,21 @@ import (
 //
 // An acquire of up to 1,000 slots is one round trip. It tries the slots one after the other, so a
 // refusal costs the server about six microseconds per slot. Taking the first lock and freeing the
-// last one each cost another round trip, to set how long the session may be idle (wait_timeout).
-// The server ends a session that has been idle for a second or two longer than its longest lease.
-// So the slots of a host that was stopped or has vanished become free little later than with
-// sqllock.
+// last one each cost another round trip, which sets how long the session may be idle
+// (wait_timeout). The server ends a session that has been idle for a second or two longer than its
+// longest lease. So the slots of a host that was stopped or has vanished become free only slightly
+// later than with sqllock.
 //
-// The names of these locks belong to the whole server, not to a database: use a Prefix. They are
-// not replicated: all hosts must use the same server. A replica is refused. On Galera or group
-// replication, where every node grants on its own, use sqllock. The name of a lock is 160 bits of a
-// SHA-256 over prefix, name and slot, in hexadecimal, because GET_LOCK ignores case and takes 64
-// characters.
+// The names of these locks belong to the whole server, not to a database, so use a Prefix. The
+// locks are not replicated, so all hosts must use the same server. The store refuses a replica. On
+// Galera or group replication, where every node grants on its own, use sqllock. The name of a lock
+// is 160 bits of a SHA-256 over prefix, name and slot, in hexadecimal, because GET_LOCK ignores
+// case and accepts at most 64 characters.
 func MySQLGetLock(db *sql.DB, opts Options) *Store {
 	return newStore(db, opts, mysqlDialect{})
 }
 
-// readOnlyMark follows the session in an answer if its server has been made read-only.
+// readOnlyMark follows the session in an answer if its server has become read-only.
 const (
 	readOnlyMark      = " read-only"
 	hasBecomeReadOnly = "this server is read-only: a replica, or a primary that was replaced, which has locks of " +
@@ -41,14 +41,14 @@ const (
 )
 
 const (
-	// A server that has been made read-only is being replaced by another, which does not have its
-	// locks. The variable is 0, 1, or since MariaDB 12 a word.
+	// A server that becomes read-only is being replaced by another server, which does not have its
+	// locks. The variable is 0 or 1, or a word since MariaDB 12.
 	mysqlSession = "CONCAT(CONNECTION_ID(), IF(@@global.read_only IN ('0', 'OFF'), '', '" + readOnlyMark + "'))"
 	mysqlProbe   = "SELECT " + mysqlSession + ", NULL"
 	mysqlOpen    = "SELECT " + mysqlSession + ", IF(@@global.read_only IN ('0', 'OFF'), NULL, " +
 		"'" + hasBecomeReadOnly + "')"
 
-	// mysqlBatch bounds the length of a statement.
+	// mysqlBatch limits the length of a statement.
 	mysqlBatch = 1000
 )
 
@@ -65,11 +65,11 @@ func (mysqlDialect) open(string) statement { return statement{mysqlOpen, nil} }
 
 func (mysqlDialect) probe() statement { return statement{mysqlProbe, nil} }
 
-// keep only probes: SET is a statement of its own.
+// keep only probes, because SET is a separate statement.
 func (m mysqlDialect) keep(string, time.Duration) statement { return m.probe() }
 
-// try has no arguments, because the driver would have to prepare the statement. CASE stops at the
-// first condition that is true.
+// try passes no arguments; with arguments, the driver would have to prepare the statement. CASE
+// stops at the first condition that is true.
 func (m mysqlDialect) try(session string, keys []string, _ time.Duration) []statement {
 	return m.inBatches(keys, func(b *strings.Builder, first int, keys []string) {
 		fmt.Fprintf(b, "SELECT %s, CASE WHEN CONNECTION_ID() <> %d THEN NULL", mysqlSession, connectionID(session))
@@ -91,7 +91,7 @@ func (m mysqlDialect) free(session string, keys []string, _ time.Duration) []sta
 	})
 }
 
-// clear is free: releasing a lock that is not held does nothing.
+// clear uses the statements of free, because releasing a lock that is not held has no effect.
 func (m mysqlDialect) clear(session string, keys []string) []statement {
 	return m.free(session, keys, 0)
 }

@@ -25,7 +25,7 @@ type Options struct {
 	Prefix string
 }
 
-// Store implements driver.Store, with the limits that the package comment lists.
+// Store implements driver.Store within the limits in the package comment.
 type Store struct {
 	db      *sql.DB
 	dialect dialect
@@ -36,41 +36,41 @@ type Store struct {
 	end  context.CancelFunc
 
 	turn    chan struct{} // held by the call that uses session
-	session *session      // nil: none yet, or it broke
+	session *session      // nil before the first connection, or after it broke
 
 	mu     sync.Mutex
 	closed bool
 	calls  sync.WaitGroup
-	expiry *time.Timer // goes off when the first lease ends
+	expiry *time.Timer // fires when the first lease ends
 }
 
-// A dialect is the SQL of one database. A statement returns one row of two texts: the session that
-// answered, and the answer, which may be null. In a session other than the one it names, a
-// statement changes nothing.
+// A dialect provides the SQL of one database. Each statement returns one row with two texts: the
+// session that answered, and the answer, which may be null. If that session is not the one that the
+// statement names, the statement changes nothing.
 type dialect interface {
 	// String is the label of the store in metrics and logs.
 	String() string
 	// key returns the name of a lock in the database.
 	key(resource [sha256.Size]byte) string
-	// open marks a connection as ours; mark is a random text. The answer says why the connection
-	// cannot be used, or is null.
+	// open marks a connection as ours with mark, a random text. The answer is null, or says why the
+	// connection cannot be used.
 	open(mark string) statement
 	// probe changes nothing. Its answer is null.
 	probe() statement
 	// keep sets the time after which the server ends the idle session. Its answer is null.
 	keep(session string, idle time.Duration) statement
-	// try takes the first of the locks that is free. The statements are executed in turn until one
-	// returns the index of a lock. If a lock is taken, idle is set as by keep.
+	// try takes the first free lock. The statements are executed in turn until one returns the
+	// index of a lock. If a lock is taken, try sets idle as keep does.
 	try(session string, keys []string, idle time.Duration) []statement
-	// free unlocks. The answers, joined, have a 1 for each lock that the session held and a 0 for
-	// each that it did not. idle is set as by keep.
+	// free unlocks locks. The joined answers have a 1 for each lock that the session held and a 0
+	// for each other lock. free sets idle as keep does.
 	free(session string, keys []string, idle time.Duration) []statement
-	// clear unlocks those of the locks that the session holds.
+	// clear unlocks the locks that the session holds, and ignores the others.
 	clear(session string, keys []string) []statement
-	// idle returns the statement that sets the time, for a dialect whose other statements cannot;
-	// "" for all others.
+	// idle returns the statement that sets the idle time if the other statements of the dialect
+	// cannot set it, and "" otherwise.
 	idle(d time.Duration) string
-	// beforeClose is executed before a live connection is closed; "" for nothing.
+	// beforeClose returns the statement to execute before a live connection is closed, or "".
 	beforeClose() string
 }
 
@@ -89,8 +89,8 @@ var (
 	errAnswer = errors.New("nativelock: the database gave an answer that makes no sense")
 )
 
-// explain adds to a driver's error how to repair it, and whether it matches an error of package
-// driver.
+// explain adds to a driver's error how to repair it, and makes it match an error of package driver
+// if one fits.
 func explain(err error) error { return fmt.Errorf("nativelock: %w", sqlkit.Explain(err)) }
 
 func newStore(db *sql.DB, opts Options, dialect dialect) *Store {
@@ -111,7 +111,7 @@ func newStore(db *sql.DB, opts Options, dialect dialect) *Store {
 	return n
 }
 
-// Check implements driver.Checker: it returns the faults of the options and of the pool.
+// Check implements driver.Checker. It returns the faults of the options and of the pool.
 func (s *Store) Check() error {
 	if err := s.usable(); err != nil {
 		return err
@@ -137,8 +137,8 @@ func (s *Store) String() string {
 	return s.dialect.String()
 }
 
-// lock returns the key of a lock. Kind, slot and name are separated by zero bytes, which no name
-// contains, so no two locks have the same text.
+// lock returns the key of a lock. Its text separates kind, slot and name by zero bytes, which no
+// name contains, so no two locks have the same text.
 func (s *Store) lock(name string, slots, slot int) string {
 	kind := "mutex"
 	if slots > 0 {
@@ -169,7 +169,7 @@ func (s *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Gran
 		}
 		slot, err = s.acquire(ctx, req)
 		if s.session == nil && !fresh && !errors.Is(err, errNotOurs) && ctx.Err() == nil {
-			// It broke while it was idle. Any lock that it took just now has ended with it.
+			// The connection broke while it was idle. A lock that it has just taken ended with it.
 			if _, err = s.connect(ctx); err == nil {
 				slot, err = s.acquire(ctx, req)
 			}
@@ -185,8 +185,8 @@ func (s *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Gran
 	return driver.Grant{Name: req.Name, Slots: req.Slots, Slot: slot, Token: req.Token}, nil
 }
 
-// Extend implements driver.Store. One round trip for all grants verifies that the
-// connection still leads to the session that holds them.
+// Extend implements driver.Store. In one round trip for all grants, it checks that the connection
+// still leads to the session that holds them.
 func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	if ttl < time.Millisecond || ttl > driver.MaxTTL {
 		return nil, fmt.Errorf("nativelock: a TTL of %v: must be 1ms to %v", ttl, driver.MaxTTL)
@@ -202,8 +202,8 @@ func (s *Store) Release(ctx context.Context, grants ...driver.Grant) ([]driver.R
 	})
 }
 
-// each calls do with the grants that are held. The others are lost; all are if the session ends
-// meanwhile.
+// each calls do with the grants that are held. The others are lost. If the session ends meanwhile,
+// all are lost.
 func (s *Store) each(ctx context.Context, grants []driver.Grant,
 	do func(context.Context, []*lease) error) ([]driver.Result, error) {
 	if err := s.usable(); err != nil {
@@ -239,8 +239,8 @@ func (s *Store) each(ctx context.Context, grants []driver.Grant,
 	})
 }
 
-// Close frees all locks and closes the connection. It does not wait for calls in progress: these
-// and later calls end with an error that matches driver.ErrClosed.
+// Close frees all locks and closes the connection. It does not wait for calls in progress. These
+// and later calls return an error that matches driver.ErrClosed.
 func (s *Store) Close() error {
 	if s == nil || s.dialect == nil {
 		return nil
@@ -259,7 +259,7 @@ func (s *Store) Close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), minCallTime)
 	defer cancel()
-	s.release(ctx, s.session.all()) // they would end with the connection, too, but a moment later
+	s.release(ctx, s.session.all()) // closing would also free them, but a moment later
 	s.disconnect()
 	return nil
 }

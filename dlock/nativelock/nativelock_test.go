@@ -19,9 +19,10 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/crowd"
 )
 
-// conform runs the suite, without optional features, on that many hosts that share the work.
+// conform runs the suite without optional features on the given number of hosts, which share the
+// calls.
 func conform(t *testing.T, size int, hosts func(testing.TB) func() driver.Store) {
-	// This process unlocks, and may be busy just then.
+	// This process unlocks expired leases, and it may be busy at that moment.
 	dlocktest.Run(t, dlocktest.Harness{TTL: suiteTTL, Slack: suiteTTL / 2,
 		New: func(t testing.TB) dlocktest.Namespace {
 			open := hosts(t)
@@ -42,7 +43,7 @@ func TestConformance(t *testing.T) {
 func TestConformanceOnOneHost(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)
-	testkit.Long(t) // what one host refuses itself, three have to ask for
+	testkit.Long(t) // three hosts must ask the server where one host can refuse by itself
 	onEach(t, func(t *testing.T, s subject) { conform(t, 1, s.hosts) })
 }
 
@@ -92,11 +93,12 @@ func outcomes(t testing.TB, results []driver.Result, err error, want driver.Gran
 	}
 }
 
-// An acquire locks only what it grants, and a refusal locks nothing; each host uses one connection.
+// An acquire locks only the slot that it grants, and a refusal locks nothing. Each host uses one
+// connection.
 //
-// Fails when postgres_try.sql takes the min() of what it could lock instead of the first, when CASE
-// has to evaluate every condition in mysql.try, and when the slots that this process holds are
-// tried again.
+// Fails when postgres_try.sql takes the min() of all locks that it could take instead of the first,
+// when CASE has to evaluate every condition in mysql.try, and when slots that this process holds
+// are tried again.
 func TestOneLockPerGrant(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s subject) {
@@ -139,14 +141,14 @@ func TestOneLockPerGrant(t *testing.T) {
 		if held := s.held(t, s.lock("", "mutex", 0, "x")); !slices.Contains(held, s.lock("", "mutex", 0, "x")) {
 			t.Errorf("the mutex is not held under its key: %v", held)
 		}
-		// with those of the second connections, which went back to their pools
+		// This includes the second connections, which went back to their pools.
 		if ids := strings.Fields(s.exec(t, s.sessions)); len(ids) > 4 {
 			t.Errorf("two hosts have %d connections", len(ids))
 		}
 	})
 }
 
-// Names that a collation treats as equal are different locks, and prefixes keep hosts apart.
+// Names that a collation treats as equal are different locks, and prefixes separate hosts.
 //
 // Fails when the name of a lock in MySQL is the name itself, and when the prefix is not hashed.
 func TestNames(t *testing.T) {
@@ -164,7 +166,7 @@ func TestNames(t *testing.T) {
 	})
 }
 
-// A lease that is not extended is unlocked when it ends, without another call, and the connection
+// A lease that is not extended is unlocked when it ends, without another call. The connection
 // survives.
 //
 // Fails when schedule sets no timer, and when the server ends the session together with the lease.
@@ -192,7 +194,7 @@ func TestLeftToExpire(t *testing.T) {
 			})
 		}
 		testkit.SkipShort(t)
-		time.Sleep(2500 * time.Millisecond) // longer than the server would have waited
+		time.Sleep(2500 * time.Millisecond) // longer than the server waits
 		after := s.exec(t, s.sessions)
 		for _, id := range strings.Fields(before) {
 			if !slices.Contains(strings.Fields(after), id) {
@@ -202,11 +204,10 @@ func TestLeftToExpire(t *testing.T) {
 	})
 }
 
-// Close frees everything before it returns, leaves the pool to its owner, and later calls are
-// errors.
+// Close frees everything before it returns and leaves the pool open. Later calls return errors.
 //
-// Fails when Close leaves the locks to the end of the connection (now and then), and when it
-// returns the connection to the pool as it is.
+// Fails when Close leaves the locks to the end of the connection (sometimes), and when it returns
+// the connection to the pool unchanged.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s subject) {
@@ -243,8 +244,8 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// A request with a tick is refused with a reason that says how to repair it; faults of the options
-// are found before anything starts.
+// A request with a tick is refused with an error that says how to fix it. Faults of the options are
+// found before anything starts.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s subject) {
@@ -286,10 +287,10 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// A pool that may open only one connection is refused immediately, with advice. A pool whose
-// connections are all in use is reported before the caller's deadline.
+// If a pool may open only one connection, the store refuses it immediately, with advice. If all
+// connections of a pool are in use, the store reports this before the caller's deadline.
 //
-// Fails when checkPoolSize checks nothing, and when take waits for as long as it may.
+// Fails when checkPoolSize checks nothing, and when take waits until the deadline.
 func TestSmallPools(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s subject) {

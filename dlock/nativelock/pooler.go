@@ -15,8 +15,7 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// errNotOurs is the error for a pooler that gives each transaction or statement to any server
-// connection.
+// errNotOurs reports a pooler that assigns each transaction or statement to any server connection.
 var errNotOurs = fmt.Errorf("nativelock: %w: a pooler shares server connections among its clients (PgBouncer with "+
 	"pool_mode=transaction or statement), "+
 	"and native locks need one of their own: connect directly to the server, or through a pool "+
@@ -33,11 +32,11 @@ func (s *Store) checkPoolSize() error {
 		"see that no pooler shares them with others: call db.SetMaxOpenConns(2), or more", driver.ErrSetup)
 }
 
-// take takes a connection out of the pool. If all are in use it fails early enough for the caller
+// take takes a connection out of the pool. If all are in use, it fails early enough for the caller
 // to get the reason.
 func (s *Store) take(ctx context.Context) (*sql.Conn, error) {
 	if stats := s.db.Stats(); stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections {
-		until, _ := ctx.Deadline() // inTurn has set one
+		until, _ := ctx.Deadline() // inTurn has set a deadline
 		ctx, cancel := context.WithTimeout(ctx, time.Until(until)/3)
 		defer cancel()
 		conn, err := s.db.Conn(ctx)
@@ -50,15 +49,15 @@ func (s *Store) take(ctx context.Context) (*sql.Conn, error) {
 	return s.db.Conn(ctx)
 }
 
-// compareRounds: an idle pooler reuses its last connection, so the first round detects it. In a
-// busy one another client may take that connection; then our session has changed by the next round,
-// unless we got it back by chance: with two rounds, that happened once in some hundred stores.
-// stores.
+// compareRounds is how often the sessions are compared. An idle pooler reuses its last connection,
+// so the first round detects it. At a busy pooler, another client may take that connection, so that
+// our session has changed by the next round. By chance we may get it back: with two rounds, that
+// happened once in several hundred stores.
 const compareRounds = 4
 
-// checkSession verifies that the new session is not shared and that its locks exclude others. It
-// compares it with a second connection in a transaction, for which a pooler has to reserve a server
-// connection.
+// checkSession checks that the new session is not shared and that its locks exclude others. It
+// compares the session with a second connection in a transaction, for which a pooler must reserve a
+// server connection.
 func (s *Store) checkSession(ctx context.Context) error {
 	for tries := 0; ; tries++ {
 		other, err := s.take(ctx)
@@ -70,7 +69,7 @@ func (s *Store) checkSession(ctx context.Context) error {
 			return nil
 		}
 		s.endConn(other)
-		// else it was closed while it lay in the pool
+		// For other errors, the connection was closed while it lay in the pool.
 		if !errors.Is(err, sqldriver.ErrBadConn) || s.session == nil || tries == sqlkit.MaxStale {
 			return err
 		}
@@ -92,14 +91,13 @@ func noSecondConn(err error) error {
 		"every pool in between has to have room for one more: %w", err))
 }
 
-// compareSessions asks both connections for their sessions, while the other one is in a
-// transaction.
+// compareSessions asks each connection for its session while the other one is in a transaction.
 func (s *Store) compareSessions(ctx context.Context, other *sql.Conn) error {
 	tx, err := other.BeginTx(ctx, nil)
 	if told := s.explain(err); errors.Is(told, errNotOurs) {
 		return told
 	} else if err != nil {
-		return noSecondConn(err) // a pooler connects to the server only now
+		return noSecondConn(err) // only now does a pooler connect to the server
 	}
 	defer tx.Rollback()
 	var id string
@@ -119,9 +117,9 @@ func (s *Store) compareSessions(ctx context.Context, other *sql.Conn) error {
 	return nil
 }
 
-// checkExclusion tries to lock on the second connection what the first one holds. Some servers that
-// speak the protocol always grant, some clusters have separate locks on each node, and a MySQL
-// before 5.7 drops a lock when it grants another.
+// checkExclusion tries to take, on the second connection, a lock that the first one holds. Some
+// servers with the same protocol always grant. Some clusters have separate locks on each node. A
+// MySQL before 5.7 drops a lock when it grants another.
 func (s *Store) checkExclusion(ctx context.Context, other *sql.Conn) error {
 	id, _, err := askConn(ctx, other, s.dialect.probe())
 	if err != nil {
@@ -154,7 +152,8 @@ func (s *Store) explain(err error) error {
 	switch state := sqlkit.State(err); {
 	case err == nil, errors.Is(err, errNotOurs):
 		return err
-	// A prepared statement is on another server connection, or is there already; and BEGIN.
+	// The prepared statement is on another server connection or already exists, or BEGIN is not
+	// allowed.
 	case state == "26000" || state == "42P05" ||
 		state == "08P01" && strings.Contains(err.Error(), "statement pooling"):
 		return fmt.Errorf("%w: %w", errNotOurs, err)

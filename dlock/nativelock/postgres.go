@@ -10,32 +10,33 @@ import (
 	"time"
 )
 
-// PostgresAdvisory returns a store that holds advisory locks of sessions in Postgres 13 or newer.
-// The package comment lists what it does not promise. It does not call the server.
+// PostgresAdvisory returns a store on the session-level advisory locks of Postgres 13 or newer. The
+// package comment lists what it does not promise. PostgresAdvisory does not call the server.
 //
-//	// with any driver; stdlib.OpenDBFromPool(pool) takes one connection of a pgxpool for good
+//	// with any driver; stdlib.OpenDBFromPool(pool) permanently takes one connection of a pgxpool
 //	db, err := sql.Open("pgx", url)
 //	store := nativelock.PostgresAdvisory(db, nativelock.Options{Prefix: "shop:"})
 //	defer store.Close()
 //
-// An acquire is one round trip for any number of slots once the driver has prepared the statement.
+// Once the driver has prepared the statement, an acquire is one round trip for any number of slots.
 // It tries the slots one after the other, so a refusal costs the server about a microsecond per
 // slot.
 //
 // The server ends a session that has been idle for a second longer than its longest lease
 // (idle_session_timeout, since Postgres 14). So the slots of a host that was stopped or has
-// vanished become free little later than with sqllock. Postgres 13 notices only a host that has
-// vanished, within 15 seconds (tcp_keepalives), and never one that was stopped. A PgBouncer in
-// between must be in pool_mode=session and detect vanished hosts itself (tcp_keepidle and the
-// like).
+// vanished become free only slightly later than with sqllock. Postgres 13 detects only a host that
+// has vanished, within 15 seconds (tcp_keepalives), and never one that was stopped. A PgBouncer in
+// between must be in pool_mode=session and detect vanished hosts itself (tcp_keepidle and similar
+// settings).
 //
-// All hosts must use the same database: advisory locks belong to it. A lock is 64 bits of a SHA-256
-// over prefix, name and slot. If two collide they exclude each other, so less is granted, never
-// more; among 10,000 locks the probability is 3 in 10¹². Collisions with the application's own
-// advisory locks are as rare if those are hashed, too; with small numbers there are none.
+// Advisory locks belong to a database, so all hosts must use the same database. A lock is 64 bits
+// of a SHA-256 over prefix, name and slot. Two locks that collide exclude each other, so the store
+// may grant less but never more. Among 10,000 locks, the probability of a collision is 3 in 10¹².
+// Collisions with the application's own advisory locks are as rare if these are hashed, too, and
+// impossible if they are small numbers.
 //
 // Each lock uses one entry of the server's lock table, which has max_locks_per_transaction ×
-// max_connections entries (6,400 by default) for everything.
+// max_connections entries for all purposes (6,400 by default).
 func PostgresAdvisory(db *sql.DB, opts Options) *Store {
 	return newStore(db, opts, postgresDialect{})
 }
@@ -46,17 +47,17 @@ var files embed.FS
 func file(name string, pairs ...string) string {
 	text, err := files.ReadFile(name + ".sql")
 	if err != nil {
-		panic(err) // it is embedded
+		panic(err) // cannot fail, because the file is embedded
 	}
 	return strings.NewReplacer(pairs...).Replace(string(text))
 }
 
-// postgresSession is the process of a session, and a mark that only we have put on it. Without the
-// mark, another client of a pooler that was given the same server connection would look like us.
+// postgresSession is the process ID of a session, and a mark that only we have set on it. Without
+// the mark, another client of a pooler on the same server connection would look like us.
 const postgresSession = "pg_backend_pid() || ' ' || coalesce(current_setting('tickslot.session', true), '')"
 
-// postgresIdle is the name of the setting idle_session_timeout. Postgres 13 does not have it; there
-// it is a name with a dot, which Postgres takes as a variable of ours.
+// postgresIdle is the name of the setting idle_session_timeout. Postgres 13 does not have this
+// setting. It is then a name with a dot, which Postgres accepts as a custom variable.
 const postgresIdle = "CASE WHEN current_setting('idle_session_timeout', true) IS NULL THEN 'tickslot.idle' ELSE " +
 	"'idle_session_timeout' END"
 
@@ -106,14 +107,15 @@ func (postgresDialect) clear(session string, keys []string) []statement {
 	return []statement{{postgresClear, []any{session, strings.Join(keys, ",")}}}
 }
 
-// idle is part of the other statements.
+// idle returns "", because the other statements set the idle time.
 func (postgresDialect) idle(time.Duration) string { return "" }
 
-// beforeClose begins a transaction for the sake of stdlib.OpenDBFromPool: a pgxpool keeps what
-// database/sql believes it has closed, with its locks and settings, unless it is in a transaction.
+// beforeClose begins a transaction because of stdlib.OpenDBFromPool. A pgxpool keeps a connection
+// that database/sql has closed, with its locks and settings, unless the connection is in a
+// transaction.
 func (postgresDialect) beforeClose() string { return "BEGIN" }
 
-// milliseconds rounds up.
+// milliseconds rounds up to whole milliseconds.
 func milliseconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
 }

@@ -19,10 +19,10 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// Every operation is one round trip once its statement has been prepared, for any N, and whether
+// Once its statement has been prepared, every operation is one round trip, for any N and whether
 // slots are free or not.
 //
-// Fails when try asks once per slot, and when another statement follows each.
+// Fails when try sends one statement per slot, and when another statement follows each.
 func TestRoundTripsPostgresAdvisory(t *testing.T) {
 	t.Parallel()
 	s := postgres(t)
@@ -72,9 +72,9 @@ func TestRoundTripsPostgresAdvisory(t *testing.T) {
 	}
 }
 
-// No connection returns to a pgxpool under the *sql.DB with our locks or settings.
+// No connection returns to the pgxpool of the *sql.DB with our locks or settings.
 //
-// Fails when bye does nothing.
+// Fails when beforeClose does nothing.
 func TestPgxPoolAdvisory(t *testing.T) {
 	t.Parallel()
 	s := postgres(t)
@@ -129,7 +129,7 @@ func TestPgxPoolAdvisory(t *testing.T) {
 	n.Close()
 }
 
-// poolerOf puts a PgBouncer before the subject's server.
+// poolerOf starts a PgBouncer in front of the subject's server.
 func (s subject) poolerOf(t testing.TB, mode string, settings ...string) (subject, *sqltest.Server) {
 	t.Helper()
 	bouncer := sqltest.PgBouncer(t, s.server, mode, sqltest.Options{Settings: settings})
@@ -137,10 +137,10 @@ func (s subject) poolerOf(t testing.TB, mode string, settings ...string) (subjec
 	return s, bouncer
 }
 
-// A PgBouncer that shares connections is refused, with advice, and nothing stays locked. One with
-// pool_mode=session works like the server.
+// A PgBouncer that shares connections is refused with advice, and nothing stays locked. With
+// pool_mode=session, a PgBouncer works like the server itself.
 //
-// Fails when compareSessions does not compare the sessions, and when explain does not know the
+// Fails when compareSessions does not compare the sessions, and when explain does not recognize the
 // pooler's errors.
 func TestPgBouncerAdvisory(t *testing.T) {
 	t.Parallel()
@@ -153,7 +153,7 @@ func TestPgBouncerAdvisory(t *testing.T) {
 				s, _ := postgres(t).poolerOf(t, mode)
 				s.dsn += params
 				n := s.open(t, nativelock.Options{})
-				for range 3 { // what one attempt leaves behind must not help the next
+				for range 3 { // remains of one attempt must not help the next
 					err := isRefused(t, n)
 					if mode == "transaction" && params != "" &&
 						(err == nil || !strings.Contains(err.Error(), "both are session")) {
@@ -182,7 +182,7 @@ func TestPgBouncerAdvisory(t *testing.T) {
 				}
 			})
 		}
-		for range 20 { // for either reason: the pooler, or its effect, two connections with one lock
+		for range 20 { // for either reason: a pooler, or its effect, one lock on two connections
 			g, err := s.open(t, nativelock.Options{}).TryAcquire(t.Context(), request("x", 0, time.Minute))
 			if err == nil || errors.Is(err, driver.ErrNotAcquired) {
 				t.Errorf("slot %d, %v: must be refused", g.Slot, err)
@@ -227,8 +227,8 @@ func isRefused(t testing.TB, n *nativelock.Store) error {
 	return err
 }
 
-// A pooler that begins to share its connections later is noticed by the next call: the leases are
-// lost, and nothing is locked in another client's session.
+// If a pooler starts to share its connections later, the next call notices it. The leases are lost,
+// and nothing is locked in another client's session.
 //
 // Fails when ask does not compare the session (extended, or refused as full), and when the mark is
 // not part of a session.
@@ -244,7 +244,7 @@ func TestPgBouncerChangesAdvisory(t *testing.T) {
 		}
 		results, err := n.Extend(t.Context(), time.Minute, g)
 		outcomes(t, results, err, driver.GrantOK) // still in its session, which the pooler now takes away
-		if mine {                                 // another client of ours gets just that session
+		if mine {                                 // another client of ours gets the same session
 			db := s.pool(t)
 			if _, err := db.ExecContext(t.Context(),
 				"SELECT set_config('tickslot.session', 'somebody', false)"); err != nil {
@@ -262,7 +262,7 @@ func TestPgBouncerChangesAdvisory(t *testing.T) {
 		}
 		before := s.held(t)
 		isRefused(t, n)
-		for _, lock := range s.held(t) { // the old one may be gone with its session, or not yet
+		for _, lock := range s.held(t) { // the old lock may or may not be gone with its session
 			if !slices.Contains(before, lock) {
 				t.Errorf("lock %s has been taken; before %v", lock, before)
 			}
@@ -272,9 +272,9 @@ func TestPgBouncerChangesAdvisory(t *testing.T) {
 	}
 }
 
-// Unfit servers are refused: a replica, and one that always grants.
+// Unsuitable servers are refused: a replica, and a server that always grants.
 //
-// Fails when postgres_open.sql does not ask, and when checkSession is left out.
+// Fails when postgres_open.sql does not check, and when checkSession is left out.
 func TestUnfitServersAdvisory(t *testing.T) {
 	t.Parallel()
 	for create, want := range map[string]string{
@@ -293,15 +293,16 @@ func TestUnfitServersAdvisory(t *testing.T) {
 	}
 }
 
-// A statement that fails costs that attempt and no lease: its locks are unlocked, and held leases
-// are kept.
+// A statement that fails costs only its own attempt. Its locks are unlocked, and held leases are
+// kept.
 //
-// Fails when an error ends the connection (lost), and when clear is left out of acquire (the lock
+// Fails when an error ends the connection (lost), and when acquire does not call clear (the lock
 // stays).
 func TestFailedStatementAdvisory(t *testing.T) {
 	t.Parallel()
 	s := postgres(t)
-	// It takes the lock and then fails, as a statement does that is cancelled at the last moment.
+	// The statement takes the lock and then fails, like a statement that is cancelled at the last
+	// moment.
 	s.exec(t, `CREATE SCHEMA fake; CREATE TABLE fake.on (broken boolean);
 		CREATE FUNCTION fake.pg_try_advisory_lock(key bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 		BEGIN
@@ -339,9 +340,9 @@ func sqlStateOf(err error) string {
 	return ""
 }
 
-// A full lock table is an error that says so, and held leases are kept.
+// A full lock table causes an error that says so, and held leases are kept.
 //
-// Fails when clear has only its first way: it reads pg_locks, which needs room, too.
+// Fails when clear has only its first statement, which reads pg_locks and so needs space, too.
 func TestLockTableFullAdvisory(t *testing.T) {
 	testkit.SkipShort(t)
 	t.Parallel()

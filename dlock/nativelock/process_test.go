@@ -20,8 +20,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// nativeChildEnv makes the test binary a process that holds native locks. It has a driver, a prefix
-// and a data source name.
+// nativeChildEnv makes the test binary a process that holds native locks. Its value has a driver, a
+// prefix and a data source name.
 const nativeChildEnv = "TICKSLOT_TEST_NATIVE_CHILD"
 
 const nativeChildTTL = 4 * time.Second
@@ -32,7 +32,7 @@ func init() {
 	}
 }
 
-// child holds a mutex, and reports when it gets it and when it loses it.
+// child holds a mutex and reports when it gets the mutex and when it loses it.
 func child(driverName, prefix, dsn string) {
 	fail := func(err error) {
 		if err != nil {
@@ -49,7 +49,7 @@ func child(driverName, prefix, dsn string) {
 	fail(err)
 	lease, err := session.Mutex("x").TryAcquire(context.Background())
 	for began := time.Now(); err != nil && time.Since(began) < 20*time.Second; {
-		// The first connection may take longer than a StoreTimeout on a busy machine.
+		// On a busy machine, the first connection may take longer than a StoreTimeout.
 		lease, err = session.Mutex("x").TryAcquire(context.Background())
 	}
 	fail(err)
@@ -86,10 +86,10 @@ func startChild(t *testing.T, s subject) (*exec.Cmd, *bufio.Scanner) {
 }
 
 // The locks of a process that is killed are free immediately, before its lease ends. The locks of a
-// process that is stopped are free when its lease has ended; when it runs again it learns that it
-// lost them.
+// process that is stopped are free when its lease has ended. When that process runs again, it
+// learns that it has lost them.
 //
-// Fails, for the stopped one, when the server is not told how long the session may be idle.
+// Fails for the stopped process when the server is not told how long the session may be idle.
 func TestI6Processes(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -98,7 +98,7 @@ func TestI6Processes(t *testing.T) {
 		for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
 			cmd, lines := startChild(t, s)
 			mustBeFull(t, n, request("x", 0, time.Minute))
-			time.Sleep(nativeChildTTL) // it has been extended
+			time.Sleep(nativeChildTTL) // the lease has been extended
 			mustBeFull(t, n, request("x", 0, time.Minute))
 			if err := cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)

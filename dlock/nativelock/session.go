@@ -15,17 +15,17 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// A session is the connection that holds all locks, and its leases.
+// A session is the connection that holds all locks, with its leases.
 type session struct {
 	conn   *sql.Conn
 	id     string
-	idle   time.Duration // after which the server ends it; 0: never
+	idle   time.Duration // idle time after which the server ends the session; 0 for never
 	leases map[leaseID]*lease
 	keys   map[string]bool
-	first  time.Time // no lease ends before
+	first  time.Time // no lease ends before this
 }
 
-// A leaseID identifies a grant: one token may be used for several names.
+// A leaseID identifies a grant. The token alone does not, because it may be used for several names.
 type leaseID struct {
 	name  string
 	mutex bool
@@ -59,7 +59,7 @@ func (s *session) setEnd(l *lease, expiresAt time.Time) {
 	}
 }
 
-// last returns when the last lease ends, or the zero time.
+// last returns when the last lease ends. It returns the zero time if there are no leases.
 func (s *session) last() (t time.Time) {
 	for _, l := range s.leases {
 		if l.expiresAt.After(t) {
@@ -77,17 +77,17 @@ func (s *session) forget(leases []*lease) {
 }
 
 const (
-	// minCallTime is how long a call continues after its caller has left: most drivers end the
+	// minCallTime is how long a call continues after its caller has left. Most drivers end the
 	// connection when they interrupt a statement, and with it every lock of this process.
 	minCallTime = time.Second
-	// idleGrace is how much longer than the longest lease a session may be idle, so that a live
-	// process unlocks first.
+	// idleGrace is how much longer than the longest lease a session may be idle. It lets a live
+	// process unlock first.
 	idleGrace = time.Second
 )
 
-// inTurn waits for the caller's turn, and then calls work on a goroutine of its own. So the caller
-// returns when ctx ends, even if the server hangs, and work may continue until the last lease has
-// ended: interrupting its statement would end the connection, and with it every lease.
+// inTurn waits for the caller's turn and then calls work on a new goroutine. So the caller returns
+// when ctx ends, even if the server hangs, and work may continue until the last lease has ended.
+// Interrupting its statement would end the connection and with it every lease.
 func inTurn[T any](n *Store, ctx context.Context, work func(context.Context) (T, error)) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {
@@ -131,7 +131,7 @@ func inTurn[T any](n *Store, ctx context.Context, work func(context.Context) (T,
 		defer context.AfterFunc(n.life, cancel)()
 		var a answer
 		func() {
-			// On this goroutine a driver's panic would end the process.
+			// On this goroutine, a driver's panic would end the process.
 			defer func() {
 				if p := recover(); p != nil {
 					n.abandon()
@@ -168,7 +168,7 @@ func (s *Store) schedule() {
 		return
 	}
 	s.expiry = time.AfterFunc(time.Until(s.session.first), func() {
-		// every call sweeps
+		// Every call frees expired leases.
 		_, _ = inTurn(s, s.life, func(context.Context) (struct{}, error) { return struct{}{}, nil })
 	})
 }
@@ -206,7 +206,8 @@ func (s *Store) find(g driver.Grant) *lease {
 	return l
 }
 
-// acquire returns the slot that it took, or that this token already had, or -1.
+// acquire returns the slot that it took or that this token already had. It returns -1 if no slot is
+// free.
 func (s *Store) acquire(ctx context.Context, req driver.Request) (slot int, err error) {
 	session := s.session
 	if l := s.find(driver.Grant{Name: req.Name, Slots: req.Slots, Token: req.Token, Slot: driver.AnySlot}); l != nil {
@@ -216,7 +217,7 @@ func (s *Store) acquire(ctx context.Context, req driver.Request) (slot int, err 
 		}
 		return l.slot, s.extend(ctx, req.TTL, []*lease{l})
 	}
-	// A session can lock its own locks again: skip those.
+	// A session can lock its own locks again, so skip those.
 	var keys []string
 	var slots []int
 	for i := range max(req.Slots, 1) {
@@ -231,7 +232,7 @@ func (s *Store) acquire(ctx context.Context, req driver.Request) (slot int, err 
 	for _, st := range s.dialect.try(session.id, keys, idle) {
 		answer, err := s.ask(ctx, st)
 		if err != nil {
-			s.clear(ctx, keys) // one of them may have been locked before it failed
+			s.clear(ctx, keys) // a lock may have been taken before the failure
 			return 0, err
 		}
 		if !answer.Valid {
@@ -253,15 +254,15 @@ func (s *Store) acquire(ctx context.Context, req driver.Request) (slot int, err 
 	return -1, nil
 }
 
-// clear unlocks what a failed statement may have left locked. If that fails, too, it ends the
+// clear unlocks all locks that a failed statement may have taken. If clear fails, too, it ends the
 // connection.
 func (s *Store) clear(ctx context.Context, keys []string) {
 	if s.session == nil {
 		return
 	}
 	id := s.session.id
-	// The second way writes warnings to the server's log, but works even where the lock table is so
-	// full that pg_locks cannot be read.
+	// The second statement writes warnings to the server's log. But it works even if the lock table
+	// is too full for reading pg_locks.
 	for _, way := range [][]statement{s.dialect.clear(id, keys), s.dialect.free(id, keys, s.session.idle)} {
 		failed := false
 		for _, st := range way {
@@ -278,7 +279,7 @@ func (s *Store) clear(ctx context.Context, keys []string) {
 	s.disconnect()
 }
 
-// extend extends leases to ttl from now if the session is still the one that holds them.
+// extend extends leases to ttl from now if the session still holds them.
 func (s *Store) extend(ctx context.Context, ttl time.Duration, leases []*lease) error {
 	idle := s.idleLimit(ttl)
 	if _, err := s.ask(ctx, s.dialect.keep(s.session.id, idle)); err != nil {
@@ -290,7 +291,7 @@ func (s *Store) extend(ctx context.Context, ttl time.Duration, leases []*lease) 
 	return s.setIdleLimit(ctx, idle)
 }
 
-// release unlocks. If that fails it ends the session, which unlocks, too.
+// release unlocks the locks of leases. If this fails, it ends the session, which also unlocks them.
 func (s *Store) release(ctx context.Context, leases []*lease) {
 	session := s.session
 	keys := make([]string, len(leases))
@@ -305,7 +306,7 @@ func (s *Store) release(ctx context.Context, leases []*lease) {
 	for _, st := range s.dialect.free(session.id, keys, idle) {
 		answer, err := s.ask(ctx, st)
 		if err != nil {
-			s.clear(ctx, keys) // locks that it freed before it failed must not count as held
+			s.clear(ctx, keys) // locks that were freed before the failure must not count as held
 			if s.session != nil {
 				session.forget(leases)
 			}
@@ -315,17 +316,17 @@ func (s *Store) release(ctx context.Context, leases []*lease) {
 	}
 	session.forget(leases)
 	if freed.String() != strings.Repeat("1", len(keys)) {
-		s.disconnect() // another client unlocked in our session: then nothing is known any more
+		s.disconnect() // another client unlocked in our session, so the state of all locks is unknown
 		return
 	}
-	_ = s.setIdleLimit(ctx, idle) // the leases have ended in any case
+	_ = s.setIdleLimit(ctx, idle) // the leases have ended even if this fails
 }
 
-// idleLimit is how long the session may be idle once it also holds a lease of ttl.
+// idleLimit returns how long the session may be idle if it also holds a lease of ttl.
 func (s *Store) idleLimit(ttl time.Duration) time.Duration { return max(s.session.idle, ttl+idleGrace) }
 
-// setIdleLimit stores how long the session may be idle, and sets that on the server unless the
-// statement before has done so.
+// setIdleLimit records how long the session may be idle. It also sets this on the server, unless
+// the previous statement has done so.
 func (s *Store) setIdleLimit(ctx context.Context, idle time.Duration) error {
 	session := s.session
 	if text := s.dialect.idle(idle); text != "" && idle != session.idle {
@@ -338,7 +339,7 @@ func (s *Store) setIdleLimit(ctx context.Context, idle time.Duration) error {
 	return nil
 }
 
-// ask executes a statement in the session. It ends the session if the session is broken or shared.
+// ask executes a statement in the session. If the session is broken or shared, it ends the session.
 func (s *Store) ask(ctx context.Context, st statement) (answer sql.NullString, err error) {
 	session := s.session
 	who, answer, err := askConn(ctx, session.conn, st)
@@ -346,7 +347,7 @@ func (s *Store) ask(ctx context.Context, st statement) (answer sql.NullString, e
 		return answer, nil
 	}
 	if err != nil {
-		// Either the statement failed or the connection.
+		// Either the statement or the connection failed.
 		again, _, broken := askConn(ctx, session.conn, s.dialect.probe())
 		if broken == nil && again == session.id {
 			return answer, s.explain(err)
@@ -369,13 +370,13 @@ func askConn(ctx context.Context, conn *sql.Conn, st statement) (who string, ans
 	return who, answer, err
 }
 
-// sessionID is a session without its mark, as the server's own tools show it.
+// sessionID returns a session without its mark, as the server's tools show it.
 func sessionID(session string) string {
 	id, _, _ := strings.Cut(session, " ")
 	return id
 }
 
-// disconnect ends the connection, and with it every lock.
+// disconnect ends the connection and with it every lock.
 func (s *Store) disconnect() {
 	if s.session == nil {
 		return
@@ -385,8 +386,8 @@ func (s *Store) disconnect() {
 	s.endConn(conn)
 }
 
-// abandon is like disconnect, but after a panic of the driver: database/sql then holds an internal
-// lock for which conn.Close would wait forever.
+// abandon is a disconnect after a panic of the driver. database/sql then holds an internal lock
+// that conn.Close would wait for forever.
 func (s *Store) abandon() {
 	if s.session == nil {
 		return
@@ -422,7 +423,7 @@ func (s *Store) connect(ctx context.Context) (fresh bool, err error) {
 		}
 		id, refusal, err := askConn(ctx, conn, s.dialect.open(rand.Text()))
 		switch {
-		case errors.Is(err, sqldriver.ErrBadConn) && tries < sqlkit.MaxStale: // it was closed while it lay in the pool
+		case errors.Is(err, sqldriver.ErrBadConn) && tries < sqlkit.MaxStale: // it was closed while in the pool
 			s.endConn(conn)
 			continue
 		case err != nil:

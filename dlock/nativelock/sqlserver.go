@@ -8,22 +8,23 @@ import (
 	"time"
 )
 
-// SQLServerAppLock returns a store that holds application locks of sessions in SQL Server
-// (sp_getapplock). The package comment lists what it does not promise. It does not call the server.
+// SQLServerAppLock returns a store on the session-level application locks of SQL Server
+// (sp_getapplock). The package comment lists what it does not promise. SQLServerAppLock does not
+// call the server.
 //
-// It is experimental: it has not been run against a server. Only its statements, and how it reads
-// answers, are tested.
+// It is experimental: it has not been run against a server. Only its statements and the parsing of
+// answers are tested.
 //
 //	db, err := sql.Open("sqlserver", url) // with github.com/microsoft/go-mssqldb
 //	store := nativelock.SQLServerAppLock(db, nativelock.Options{Prefix: "shop:"})
 //	defer store.Close()
 //
 // An acquire is one round trip for any number of slots. SQL Server detects a host that has vanished
-// by its keepalives, after about half a minute by default, but ends no idle session: a host that
+// by its keepalives, by default after about half a minute. It ends no idle session, so a host that
 // was stopped keeps its slots until it runs again or its machine is switched off.
 //
-// All hosts must use the same database: application locks belong to it. The name of a lock is 160
-// bits of a SHA-256 over prefix, name and slot.
+// Application locks belong to a database, so all hosts must use the same database. The name of a
+// lock is 160 bits of a SHA-256 over prefix, name and slot.
 func SQLServerAppLock(db *sql.DB, opts Options) *Store {
 	return newStore(db, opts, sqlserverDialect{})
 }
@@ -35,7 +36,8 @@ const (
 		", CASE WHEN DATABASEPROPERTYEX(DB_NAME(), 'Updateability') = 'READ_WRITE' THEN NULL " +
 		"ELSE N'this database is read-only: a replica, which has locks of its own: connect to the primary' END"
 
-	// sqlserverName is the length of a lock's name, at which the scripts split a list of names.
+	// sqlserverName is the length of a lock's name. The scripts split a list of names at this
+	// length.
 	sqlserverName = len("tickslot:") + 40
 )
 

@@ -18,22 +18,22 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A fakeSQLServer is a driver.Connector that does what the statements of SQLServerAppLock mean, as
-// the manual of SQL Server says. They have not been run on a real one.
+// A fakeSQLServer is a driver.Connector that executes the statements of SQLServerAppLock according
+// to the manual of SQL Server. The statements have not been run on a real server.
 type fakeSQLServer struct {
 	t     testing.TB
 	mu    sync.Mutex
 	spid  int
 	locks map[string]appLock
-	texts map[string]bool // all statements that were sent
+	texts map[string]bool // all statements sent so far
 
 	readOnly bool
-	alwaysOK bool   // every lock is granted
-	result   int    // of sp_getapplock, unless 0
-	answer   string // of try, unless ""
-	moved    bool   // sessions are not those of their connections
+	alwaysOK bool   // grant every lock
+	result   int    // result of sp_getapplock, unless 0
+	answer   string // answer of try, unless ""
+	moved    bool   // the session is not the connection's
 	panics   bool
-	stale    int // connections up to this one were closed by the server
+	stale    int // the server has closed the connections up to this number
 }
 
 type appLock struct{ spid, times int }
@@ -74,7 +74,7 @@ func (c *fakeConn) BeginTx(context.Context, sqldriver.TxOptions) (sqldriver.Tx, 
 func (c *fakeConn) Commit() error   { return nil }
 func (c *fakeConn) Rollback() error { return nil }
 
-// Close ends the session, and its locks.
+// Close ends the session and its locks.
 func (c *fakeConn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,8 +112,8 @@ func (c *fakeConn) QueryContext(ctx context.Context, text string, args []sqldriv
 	return nil, errors.New("not known")
 }
 
-// names splits the arguments of the scripts as they do: @p1 session, @p2 the names, each @p3
-// characters long, @p4 how many.
+// names splits the arguments as the scripts do: @p1 is the session, @p2 the names, @p3 the length
+// of each in characters, and @p4 their number.
 func (c *fakeConn) names(args []sqldriver.NamedValue) (session string, names []string) {
 	if len(args) != 4 {
 		c.t.Errorf("%d arguments: want 4", len(args))
@@ -201,10 +201,10 @@ func TestConformanceSQLServerAppLock(t *testing.T) {
 	})
 }
 
-// The statements follow the manual: locks of the session, without waiting, in a script that tries
-// one after the other.
+// The statements follow the manual: they take session-level locks, without waiting, in a script
+// that tries one lock after the other.
 //
-// Fails when @LockOwner, @LockTimeout or the check of the session is taken out of
+// Fails when @LockOwner, @LockTimeout or the check of the session is removed from
 // sqlserver_try.sql.
 func TestStatementsSQLServerAppLock(t *testing.T) {
 	t.Parallel()
@@ -258,10 +258,10 @@ func TestUnlockedBehindOurBackSQLServerAppLock(t *testing.T) {
 	mustGet(t, n, request("y", 0, time.Minute))
 }
 
-// Connections that the server closed while they were idle in the pool are replaced, even if they
-// are only needed for a moment.
+// If the server closed connections that were idle in the pool, they are replaced, even if they are
+// needed only briefly.
 //
-// Fails when checkSession tries one only.
+// Fails when checkSession tries only one connection.
 func TestStaleConnsSQLServerAppLock(t *testing.T) {
 	t.Parallel()
 	server := newFakeSQLServer(t)
@@ -286,14 +286,14 @@ func TestStaleConnsSQLServerAppLock(t *testing.T) {
 
 // Answers are checked like any input, and failures of the server leave nothing locked.
 //
-// Fails when checkSession is left out, when an index is not checked, when acquire does not clear,
-// and when a panic is not recovered.
+// Fails when checkSession is left out, when an index is not checked, when acquire does not call
+// clear, and when a panic is not recovered.
 func TestAnswersSQLServerAppLock(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		what  string
 		spoil func(*fakeSQLServer)
-		early bool // before the first call
+		early bool // occurs before the first call
 		setup bool
 		want  string
 	}{

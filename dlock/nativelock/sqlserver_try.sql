@@ -5,7 +5,7 @@ SET NOCOUNT ON;
 DECLARE @i int = 0, @result int = -1, @name nvarchar(255), @taken nvarchar(11) = NULL;
 IF CAST(@@SPID AS nvarchar(11)) = @p1
 BEGIN
-	WHILE @result = -1 AND @i < @p4 -- -1: held by another session
+	WHILE @result = -1 AND @i < @p4 -- -1 means held by another session
 	BEGIN
 		SET @name = SUBSTRING(@p2, @i * @p3 + 1, @p3);
 		EXEC @result = sys.sp_getapplock @Resource = @name, @LockMode = 'Exclusive',

@@ -18,21 +18,21 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// A subject is one kind of native locks, in a database of its own on a server.
+// A subject is one kind of native locks in a separate database on a server.
 type subject struct {
 	driver   string
 	dsn      string
 	make     func(*sql.DB, nativelock.Options) *nativelock.Store
 	server   *sqltest.Server
 	database string
-	prefix   string                                      // of all names
+	prefix   string                                      // prefix of all names
 	sessions string                                      // a statement that lists the sessions of the hosts
-	end      string                                      // a statement that ends a session, whose number follows it
-	held     func(t testing.TB, keys ...string) []string // those of the keys that some session has locked
-	key      func(resource [sha256.Size]byte) (k string) // the name of a lock in the server
+	end      string                                      // a statement that ends the session whose number follows it
+	held     func(t testing.TB, keys ...string) []string // returns the keys that any session has locked
+	key      func(resource [sha256.Size]byte) (k string) // returns the name of a lock in the server
 }
 
-// subjects are those that can be run here.
+// subjects are the kinds of locks that can be tested here.
 var subjects = []struct {
 	name string
 	open func(testing.TB) subject
@@ -80,7 +80,7 @@ func mysql(t testing.TB) subject {
 func mysqlOn(t testing.TB, server *sqltest.Server) subject {
 	t.Helper()
 	database := server.NewDatabase(t)
-	// The names of these locks belong to the server, which other tests use at the same time.
+	// These lock names belong to the whole server, which other tests use at the same time.
 	prefix := sqltest.Unique("test")
 	s := subject{driver: "mysql", dsn: server.DSN("", "", database), server: server, database: database, prefix: prefix}
 	s.make = func(db *sql.DB, opts nativelock.Options) *nativelock.Store {
@@ -92,7 +92,7 @@ func mysqlOn(t testing.TB, server *sqltest.Server) subject {
 	s.end = "KILL %s"
 	s.key = func(resource [sha256.Size]byte) string { return "tickslot:" + hex.EncodeToString(resource[:20]) }
 	s.held = func(t testing.TB, keys ...string) []string {
-		var all strings.Builder // in one call, as each is a process
+		var all strings.Builder // in one call, because each call is a process
 		for _, key := range keys {
 			fmt.Fprintf(&all, "SELECT '%s' FROM DUAL WHERE IS_USED_LOCK('%[1]s') IS NOT NULL;\n", key)
 		}
@@ -110,7 +110,7 @@ func (s subject) exec(t testing.TB, statement string) string {
 	return out
 }
 
-// lock returns the key of a lock. Hosts of two versions must agree on it.
+// lock returns the key of a lock. Hosts with different versions must agree on it.
 func (s subject) lock(prefix, kind string, slot int, name string) string {
 	return s.key(sha256.Sum256([]byte(fmt.Sprintf("tickslot lock 1\x00%s\x00%d\x00%s%s", kind, slot, s.prefix+prefix,
 		name))))
@@ -124,7 +124,7 @@ func (s subject) kill(t testing.TB) {
 	}
 }
 
-// pool returns a *sql.DB that is closed after the test, after the stores on it.
+// pool returns a *sql.DB that is closed after the test, later than the stores on it.
 func (s subject) pool(t testing.TB) *sql.DB {
 	t.Helper()
 	db, err := sql.Open(s.driver, s.dsn)
@@ -135,7 +135,7 @@ func (s subject) pool(t testing.TB) *sql.DB {
 	return db
 }
 
-// open returns the store of one more host.
+// open returns the store of another host.
 func (s subject) open(t testing.TB, opts nativelock.Options) *nativelock.Store {
 	t.Helper()
 	n := s.make(s.pool(t), opts)
@@ -148,9 +148,9 @@ func (s subject) hosts(t testing.TB) func() driver.Store {
 	return func() driver.Store { return s.open(t, nativelock.Options{Prefix: prefix}) }
 }
 
-// A crew is several hosts behind one store: each acquire, and the later calls with its token, goes
-// to one of them. The suite expects that any host of a store can use a token; a native lock can
-// only be used by the Store that took it.
+// A crew is several hosts behind one store. Each acquire, with the later calls for its token, goes
+// to one of them. The suite expects that any host can use a token, but only the Store that took a
+// native lock can use it.
 type crew []driver.Store
 
 func (c crew) of(token string) int {

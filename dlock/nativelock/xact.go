@@ -9,10 +9,11 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// TryXactLock tries to take an advisory lock of Postgres that lasts until the end of a transaction,
-// and reports whether it did. It does not wait. It is for a short section within one transaction:
-// there is no lease, no heartbeat and nothing to release, and writes of the transaction happen
-// under the lock or not at all. It works through a PgBouncer in every mode that has transactions.
+// TryXactLock tries to take an advisory lock of Postgres that lasts until the end of a transaction.
+// It reports whether it took the lock, and does not wait. Use it for a short section within one
+// transaction. There is no lease, no heartbeat and no release. The transaction's writes happen
+// under the lock or not at all. It works through a PgBouncer in every mode that supports
+// transactions.
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	defer tx.Rollback()
@@ -23,8 +24,8 @@ import (
 //		return nil // another host has the lock
 //	}
 //
-// The lock is 64 bits of a SHA-256 over the name, and is independent of locks of the same name in
-// PostgresAdvisory or sqllock. A transaction may take the same lock again. With pgx itself use
+// The lock is 64 bits of a SHA-256 over the name. It is independent of locks with the same name in
+// PostgresAdvisory and sqllock. A transaction may take the same lock again. With pgx itself, use
 // package pgxlock.
 func TryXactLock(ctx context.Context, tx *sql.Tx, name string) (bool, error) {
 	query, args, err := XactLockQuery(name)
@@ -38,8 +39,8 @@ func TryXactLock(ctx context.Context, tx *sql.Tx, name string) (bool, error) {
 	return taken, nil
 }
 
-// XactLockQuery returns the statement of TryXactLock, for other libraries. Its answer is one
-// boolean.
+// XactLockQuery returns the statement of TryXactLock for use with other libraries. The statement
+// returns one boolean.
 func XactLockQuery(name string) (query string, args []any, err error) {
 	if err := driver.CheckName(name); err != nil {
 		return "", nil, fmt.Errorf("nativelock: %w", err)

@@ -13,13 +13,13 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
 )
 
-// A locker is a transaction that tries locks of its own.
+// A locker is a transaction that tries to take locks.
 type locker struct {
 	try func(name string) (bool, error)
 	end func(commit bool) error
 }
 
-// lockers begin transactions with database/sql and with pgx.
+// lockers begin transactions, with database/sql and with pgx.
 func lockers(t *testing.T, s subject) []func() locker {
 	db := s.pool(t)
 	return []func() locker{func() locker {
@@ -56,11 +56,11 @@ func lockers(t *testing.T, s subject) []func() locker {
 	}}
 }
 
-// The lock of a transaction ends with it, excludes the locks of the other package, and is
-// independent of a lease of the same name. It works where connections are shared.
+// The lock of a transaction ends with it, excludes the same lock taken through the other package,
+// and is independent of a lease of the same name. It works where connections are shared.
 //
-// Fails when it is a lock of the session (held after the end), when its key is hashed like that of
-// a mutex, and when pgxlock prepares the statement (an error, behind PgBouncer).
+// Fails when it is a session-level lock (held after the end), when its key is hashed like that of a
+// mutex, and when pgxlock prepares the statement (an error behind PgBouncer).
 func TestTryXactLock(t *testing.T) {
 	t.Parallel()
 	s := postgres(t)

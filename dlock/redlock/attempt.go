@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// tickMemory is how long the start of a tick is remembered. Ticks older than half of it are
-	// refused, so a forgotten tick is not started again by a host whose clock is wrong by less than
-	// the other half.
+	// tickMemory is how long the start of a tick is remembered. The store refuses ticks older than
+	// half of it. So a forgotten tick starts again only if a host's clock is wrong by more than the
+	// other half.
 	tickMemory = time.Hour
-	// maxRounds bounds how often an attempt starts over after losing to others. Two rounds are
-	// rare.
+	// maxRounds limits how often an attempt starts over after it has lost to others. Even two
+	// rounds are rare.
 	maxRounds = 10
 )
 
@@ -34,8 +34,8 @@ var errShared = fmt.Errorf("redlock: %w: a quorum takes one lock at a time: use 
 var errDelay = fmt.Errorf("redlock: %w: a quorum does not remember when a lease ended, so it keeps no delay: use "+
 	"redislock, or a store on a table, such as sqllock.Postgres", driver.ErrFault)
 
-// TryAcquire implements driver.Store, within the limits in the package comment. A Tick.Max
-// above driver.MaxSlots is an error.
+// TryAcquire implements driver.Store within the limits in the package comment. A Tick.Max above
+// driver.MaxSlots is an error.
 func (s *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if err := s.Check(); err != nil {
 		return driver.Grant{}, err
@@ -86,19 +86,20 @@ func refusal(req driver.Request, reason driver.Reason) error {
 type attempt struct {
 	store    *Store
 	req      driver.Request
-	ctx      context.Context // the caller's
-	work     context.Context // ends with ctx's deadline but not its cancellation: votes may have to be taken back
+	ctx      context.Context // the caller's context
+	work     context.Context // has ctx's deadline but ignores its cancellation, because votes may have to be released
 	ends     time.Time
-	patience time.Duration // wait for each server, per step; see nodes
-	slots    []string      // keys
-	ticks    []string      // keys
-	tick     string        // the key in ticks that was taken
-	oldTick  bool          // an earlier call took it
+	patience time.Duration // maximum wait for each server in each step; see nodes
+	slots    []string      // keys of the slots
+	ticks    []string      // keys of the tick's starts
+	tick     string        // the key of ticks that was taken
+	oldTick  bool          // an earlier call took the key
 }
 
-// The number of steps left in an attempt. Each lasts at most as long as its patience.
+// These are the numbers of remaining steps in an attempt. Each step takes at most the attempt's
+// patience.
 const (
-	stepsToSlot = 3 // take it and fail; undo that; give the tick back
+	stepsToSlot = 3 // take the slot and fail; undo that; give the tick back
 	stepsToTick = 2 + stepsToSlot
 	stepsInAll  = 1 + stepsToTick + 2 // look first; the rest is for more rounds
 )
@@ -108,7 +109,7 @@ func (s *Store) newAttempt(ctx context.Context, req driver.Request) (*attempt, c
 	a.patience = share(a.ends, stepsInAll)
 	if req.Tick != nil {
 		kind := ":slot:tick:"
-		if req.Slots == 0 { // a semaphore of the same name has ticks of its own
+		if req.Slots == 0 { // ticks of a semaphore of the same name are separate
 			kind = ":slot:mutex:tick:"
 		}
 		base := s.prefix + req.Name + kind + strconv.FormatInt(req.Tick.At.UnixMicro(), 10) + ":"
@@ -121,11 +122,11 @@ func (s *Store) newAttempt(ctx context.Context, req driver.Request) (*attempt, c
 	return a, cancel
 }
 
-// nodes returns the servers, and treats none as hanging: a hanging server is waited for in each
-// step, so that what it may have done late is also undone late.
+// nodes returns the servers and does not skip any that hang. Each step waits for a server that
+// hangs, so that a late write of this server is also undone, even if late.
 func (a *attempt) nodes() []redsyncredis.Pool { return a.store.nodes(a.patience, nil) }
 
-// end is the deadline of a call.
+// end returns the deadline of a call.
 func end(ctx context.Context) time.Time {
 	if t, ok := ctx.Deadline(); ok {
 		return t
@@ -133,25 +134,24 @@ func end(ctx context.Context) time.Time {
 	return time.Now().Add(rediskit.LastResort)
 }
 
-// share is the time that each server gets for one of the steps.
+// share returns the time that each server gets for one step.
 func share(ends time.Time, steps int) time.Duration {
 	return time.Until(ends) / time.Duration(steps)
 }
 
 var (
 	errAllTaken = errors.New("redlock: others hold a majority of each key") // a definite refusal
-	errRaced    = errors.New("redlock: others were quicker")                // may succeed in the next round
+	errRaced    = errors.New("redlock: others were quicker")                // the next round may succeed
 	errNoTime   = errors.New("redlock: no time left to ask for another key")
 )
 
-// run returns the slot that was taken.
+// run makes the attempt and returns the slot that it took.
 func (a *attempt) run() (slot int, err error) {
 	for round := range maxRounds {
 		if round > 0 && !a.pause(round) {
 			break
 		}
-		// Looking writes nothing. If too few servers answer even that, the reason is not
-		// contention.
+		// look writes nothing. If too few servers answer even this, the reason is not contention.
 		seen, lookErr := a.store.look(a.work, a.patience, false, slices.Concat(a.slots, a.ticks), a.req.Token)
 		if lookErr != nil {
 			return 0, lookErr
@@ -166,7 +166,7 @@ func (a *attempt) run() (slot int, err error) {
 	switch {
 	case !errors.Is(err, errAllTaken) && !errors.Is(err, errRaced):
 		return 0, err
-	case errors.Is(err, errRaced) && a.ctx.Err() != nil: // the next round might have succeeded
+	case errors.Is(err, errRaced) && a.ctx.Err() != nil: // the next round could have succeeded
 		return 0, a.ctx.Err()
 	case a.ticks != nil && a.tick == "":
 		return 0, refusal(a.req, driver.ReasonTickTaken)
@@ -175,8 +175,8 @@ func (a *attempt) run() (slot int, err error) {
 	}
 }
 
-// pause lets attempts that split the votes drift apart. It reports whether there is time for
-// another round.
+// pause waits for a random time, so that attempts that split the votes separate. It reports whether
+// there is time for another round.
 func (a *attempt) pause(round int) bool {
 	steps := 1 + stepsToSlot
 	if a.ticks != nil && a.tick == "" {
@@ -196,8 +196,8 @@ func (a *attempt) pause(round int) bool {
 	}
 }
 
-// round takes what looks free. The tick comes first: most hosts are refused the tick, and then have
-// not disturbed any slot.
+// round tries the keys that look free. The tick comes first: most hosts are refused the tick, and
+// they then disturb no slot.
 func (a *attempt) round(seen []sight) (slot int, err error) {
 	slots, ticks := seen[:len(a.slots)], seen[len(a.slots):]
 	if a.ticks != nil && a.tick == "" {
@@ -210,15 +210,15 @@ func (a *attempt) round(seen []sight) (slot int, err error) {
 	return a.takeOne(a.slots, slots, a.req.TTL, stepsToSlot)
 }
 
-// takeOne takes one of the keys. If an earlier request already got a key for this token, it takes
-// that one. If two calls use the token at the same time, both visit the keys in the same order, so
+// takeOne takes one of the keys. If the token already has a key from an earlier request, it takes
+// that key. If two calls use the token at the same time, both try the keys in the same order, so
 // the token never gets two.
 func (a *attempt) takeOne(keys []string, seen []sight, ttl time.Duration, steps int) (int, error) {
 	verdict := errAllTaken
 	for _, i := range ours(seen) {
 		err := a.take(keys[i], ttl, true, steps)
 		if err == nil {
-			for _, j := range ours(seen) { // left behind by late requests of this token
+			for _, j := range ours(seen) { // release keys that late requests of this token have taken
 				if j != i {
 					_, _ = a.store.mutex(keys[j], a.req.Token, 0, a.nodes()).UnlockContext(a.work)
 				}
@@ -226,13 +226,13 @@ func (a *attempt) takeOne(keys []string, seen []sight, ttl time.Duration, steps 
 			return i, nil
 		}
 		if !errors.Is(err, errRaced) {
-			return 0, err // it may still be ours: a second one must not be taken
+			return 0, err // the key may still be ours, so do not take a second one
 		}
-		verdict = err // it was ours
+		verdict = err // the key was ours
 	}
 	h := fnv.New32a()
 	h.Write([]byte(a.req.Token))
-	first := int(h.Sum32() % uint32(len(keys))) // tokens are random, so there is no hot spot
+	first := int(h.Sum32() % uint32(len(keys))) // tokens are random, which spreads the load
 	for n := range keys {
 		i := (first + n) % len(keys)
 		if seen[i].ours > 0 || seen[i].others >= a.store.majority() {
@@ -252,8 +252,8 @@ func (a *attempt) takeOne(keys []string, seen []sight, ttl time.Duration, steps 
 	return 0, verdict
 }
 
-// ours returns the indexes of the keys that the token has on some server, the one with the most
-// servers first.
+// ours returns the indexes of the keys that the token has on any server, beginning with the key on
+// the most servers.
 func ours(seen []sight) []int {
 	var list []int
 	for i := range seen {
@@ -265,11 +265,11 @@ func ours(seen []sight) []int {
 	return list
 }
 
-// take returns nil, errRaced, or an error that means "unknown".
+// take takes a key. It returns nil, errRaced, or an error that means "unknown".
 //
-// It uses redsync's ExtendContext with WithSetNXOnExtend, not TryLockContext. A server that already
-// has the key for this token refuses TryLockContext, which also takes its votes back when it fails.
-// That would end the lease of a repeated token while some servers do not answer.
+// It uses redsync's ExtendContext with WithSetNXOnExtend instead of TryLockContext. A server that
+// already has the key for this token refuses TryLockContext. After a failure, TryLockContext also
+// releases its votes. If some servers did not answer, this would end the lease of a repeated token.
 func (a *attempt) take(key string, ttl time.Duration, again bool, steps int) error {
 	if err := a.ctx.Err(); err != nil {
 		return err
@@ -285,7 +285,7 @@ func (a *attempt) take(key string, ttl time.Duration, again bool, steps int) err
 	no := refused(err)
 	if no >= a.store.majority() {
 		if no < len(a.store.pools) {
-			_, _ = m.UnlockContext(a.work) // the votes that this call got
+			_, _ = m.UnlockContext(a.work) // release the votes that this call got
 		}
 		return errRaced
 	}
@@ -295,8 +295,8 @@ func (a *attempt) take(key string, ttl time.Duration, again bool, steps int) err
 	return a.store.undecided(err)
 }
 
-// giveBackTick undoes the claim of this call, but not one that an earlier call may have reported to
-// the caller.
+// giveBackTick undoes this call's claim of the tick, but not a claim that an earlier call may have
+// reported to the caller.
 func (a *attempt) giveBackTick() {
 	if a.tick != "" && !a.oldTick {
 		_, _ = a.store.mutex(a.tick, a.req.Token, tickMemory, a.nodes()).UnlockContext(a.work)

@@ -9,8 +9,8 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// Audit implements driver.Auditor: it warns about every server as redislock does about its own. The
-// error joins those of the servers that did not answer.
+// Audit implements driver.Auditor. It warns about each server in the same way as redislock. The
+// error joins the errors of servers that did not answer.
 func (s *Store) Audit(ctx context.Context) ([]string, error) {
 	if err := s.Check(); err != nil {
 		return nil, err

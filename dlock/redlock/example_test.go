@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/redlock"
 )
 
-// A mutex on three independent servers (embedded ones here) survives the loss of one.
+// A mutex on three independent servers, which are embedded here, survives the loss of one of them.
 func ExampleNew() {
 	ctx := context.Background()
 	var servers []*miniredis.Miniredis

@@ -2,5 +2,5 @@ package redlock
 
 import "time"
 
-// SetHostClock makes Audit take another clock for this host's.
+// SetHostClock replaces the host's clock that Audit reads.
 func (s *Store) SetHostClock(now func() time.Time) { s.hostClock = now }

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// atOnce is how many leases of one call are renewed or released at the same time. More would
-	// only wait for a connection.
+	// atOnce is how many leases a call renews or releases in parallel. More would only wait for a
+	// connection.
 	atOnce = 16
 )
 
@@ -36,8 +36,8 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...driver.
 		if !extended {
 			return s.result(err)
 		}
-		// Restore the key on servers that lost it or were down when it was set. They are a
-		// minority, so this does not undo a release that happens in between.
+		// Restore the key on servers that have lost it or that were down when it was set. They are
+		// a minority, so this does not undo a concurrent release.
 		nodes = slices.DeleteFunc(nodes, func(n redsyncredis.Pool) bool { return !n.(*node).lacks.Load() })
 		if len(nodes) > 0 {
 			_, _ = s.mutex(key, g.Token, ttl, nodes, redsync.WithSetNXOnExtend()).ExtendContext(ctx)
@@ -65,8 +65,8 @@ func (s *Store) Release(ctx context.Context, grants ...driver.Grant) ([]driver.R
 			if err != nil {
 				return driver.Result{Err: err}
 			}
-			// A held lease is on at least one of the servers. A late request may have taken several
-			// slots: release all of them.
+			// A held lease is on at least one of the servers that answered. Late requests may have
+			// taken several slots, so release all of them.
 			all := driver.Result{Outcome: driver.GrantLost}
 			for _, i := range ours(seen) {
 				if r := release(i); r.Outcome == driver.GrantUnknown || all.Outcome == driver.GrantLost {
@@ -81,8 +81,8 @@ func (s *Store) Release(ctx context.Context, grants ...driver.Grant) ([]driver.R
 	})
 }
 
-// each calls do for every grant, several at a time, and returns the results in the order of the
-// grants. Grants with the same token are handled in order.
+// each calls do for every grant, several in parallel, and returns the results in the order of the
+// grants. It handles grants with the same token in order.
 func (s *Store) each(ctx context.Context, grants []driver.Grant,
 	do func(driver.Grant, time.Duration, *hung) driver.Result) ([]driver.Result, error) {
 	if err := s.Check(); err != nil {
@@ -105,7 +105,7 @@ func (s *Store) each(ctx context.Context, grants []driver.Grant,
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	// At most two steps, and one batch of grants that finds the servers that hang.
+	// There are at most two steps, and one batch of grants that finds the servers that hang.
 	patience := share(end(ctx), 4)
 	hung := &hung{most: len(s.pools) - s.majority(), who: make([]bool, len(s.pools))}
 	results := make([]driver.Result, len(grants))
@@ -132,7 +132,7 @@ func (s *Store) each(ctx context.Context, grants []driver.Grant,
 	return results, nil
 }
 
-// result turns redsync's error into the result for a lease that could not be extended or released.
+// result converts redsync's error to the result for a lease that could not be extended or released.
 func (s *Store) result(err error) driver.Result {
 	if refused(err) >= s.majority() {
 		return driver.Result{Outcome: driver.GrantLost}

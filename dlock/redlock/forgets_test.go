@@ -14,8 +14,8 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// A server of the quorum that comes back empty votes again immediately; there is no quarantine.
-// Held leases survive if it is one of three, and also if all three come back empty, one after the
+// A server that restarts empty votes again immediately, because there is no quarantine. Held leases
+// survive if one of three servers restarts empty. They also survive if all three do, one after the
 // other with a heartbeat in between.
 //
 // Fails when a heartbeat does not restore the key, and when one vote of three is enough.
@@ -44,13 +44,13 @@ func TestServerComesBackEmpty(t *testing.T) {
 	}
 }
 
-// If a lease has two votes of three, because the third server was away, and one of the two forgets,
-// it does not survive: that is two servers that failed or forgot. Another one is granted, and two
-// are held until the first learns of it, by its next heartbeat. If a heartbeat came before the
-// loss, it has three votes again, and nothing happens.
+// If one server was down at the acquire and one of the other two then loses its data, the lease is
+// lost, because two of three servers failed. The store grants a second lease, and both are trusted
+// until the first holder's next heartbeat. But if a heartbeat came before the loss, the lease has
+// three votes again and survives.
 //
-// Fails when a heartbeat does not put the key back, and when one that is refused by a majority is
-// taken for a success.
+// Fails when a heartbeat does not restore the key, and when a heartbeat that a majority refused
+// counts as a success.
 func TestServerForgetsWhileAnotherWasAway(t *testing.T) {
 	t.Parallel()
 	servers, q, other := realQuorum(t)
@@ -74,7 +74,7 @@ func TestServerForgetsWhileAnotherWasAway(t *testing.T) {
 			quorumRelease(t, q, driver.GrantOK, first)
 			continue
 		}
-		second := quorumTake(t, other, quorumRequest(0)) // the first is trusted still
+		second := quorumTake(t, other, quorumRequest(0)) // the first lease is still trusted
 		quorumExtend(t, q, driver.GrantLost, first)
 		quorumRelease(t, q, driver.GrantLost, first)
 		quorumExtend(t, other, driver.GrantOK, second)
@@ -82,7 +82,7 @@ func TestServerForgetsWhileAnotherWasAway(t *testing.T) {
 	}
 }
 
-// realQuorum returns three servers, and two hosts' stores on them.
+// realQuorum returns three servers and the stores of two hosts.
 func realQuorum(t *testing.T) (servers []*redistest.Server, a, b *redlock.Store) {
 	t.Helper()
 	for range 3 {
@@ -102,7 +102,7 @@ func realQuorum(t *testing.T) (servers []*redistest.Server, a, b *redlock.Store)
 	return servers, host(), host()
 }
 
-// empty makes the server come back without its data.
+// empty restarts the server without its data.
 func empty(t *testing.T, s *redistest.Server) {
 	t.Helper()
 	if err := s.Kill(); err != nil {
@@ -113,7 +113,7 @@ func empty(t *testing.T, s *redistest.Server) {
 	}
 }
 
-// votes waits until that many servers have the grant's token.
+// votes waits until the given number of servers has the grant's token.
 func votes(t *testing.T, servers []*redistest.Server, g driver.Grant, want int) {
 	t.Helper()
 	count := func() (n int) {
@@ -126,7 +126,7 @@ func votes(t *testing.T, servers []*redistest.Server, g driver.Grant, want int) 
 		}
 		return n
 	}
-	// redsync does not wait for the last answer
+	// redsync does not wait for the last answer.
 	testkit.Eventually(t, 5*time.Second, fmt.Sprint(want, " votes"), func() error {
 		if n := count(); n != want {
 			return fmt.Errorf("%d votes", n)

@@ -22,14 +22,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(quiet{}) // go-redis logs every connection that we break
+	redis.SetLogger(quiet{}) // go-redis logs every connection that the tests break
 	var err error
 	if redistest.User, err = redistest.DocumentedUser("../../docs/redis.md"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	servertest.Main(m, func() error {
-		// A pool of go-redis whose server is gone tries again every second, also once after it is
+		// If the server is gone, a pool of go-redis retries every second, and once more after it is
 		// closed.
 		return testkit.Poll(5*time.Second, "no goroutine is left",
 			func() error { return goleak.Find() })
@@ -43,13 +43,13 @@ func (quiet) Printf(context.Context, string, ...any) {}
 const (
 	canary = servertest.Canary // the password of all users
 
-	// app is the user of docs/redis.md, who may use the prefix shop.
+	// app is the user of docs/redis.md. Its keys begin with the prefix shop.
 	app  = "tickslot"
 	shop = "shop:"
 )
 
-// redlock has fewer features than redislock: see the package doc. It connects as the user of
-// docs/redis.md.
+// redlock has fewer features than redislock: see the package comment. The test connects as the user
+// of docs/redis.md.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)
@@ -72,7 +72,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// No error of servers that cannot be reached, or refuse the login, contains the password.
+// If servers cannot be reached or refuse the login, no error contains the password.
 func TestPasswordIsNotTold(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, redistest.Options{Password: "right"})
@@ -92,11 +92,11 @@ func TestPasswordIsNotTold(t *testing.T) {
 	}
 }
 
-// If there would be a majority without the servers that refuse every request, the error is
-// driver.ErrSetup. If there would be none anyway, the store is down, and if there is one with them
-// refusing, it works.
+// If only servers that refuse every request prevent a majority, the error is driver.ErrSetup. If
+// there would be no majority even without their refusals, the store is down. If the other servers
+// form a majority, the store works.
 //
-// Fails when a refusal is taken for a server that does not answer, or the other way round.
+// Fails when a refusal counts as a server that does not answer, or the reverse.
 func TestRefusedToEverybody(t *testing.T) {
 	t.Parallel()
 	servers, q, _ := realQuorum(t)
@@ -144,7 +144,7 @@ func TestRefusedToEverybody(t *testing.T) {
 	check("one refuses, two are down", false)
 }
 
-// unknown is the error of a call for one lease with unknown outcome.
+// unknown returns the error of a call for one lease whose outcome is unknown.
 func unknown(results []driver.Result, err error) error {
 	if err == nil && results[0].Outcome == driver.GrantUnknown {
 		err = results[0].Err
@@ -152,7 +152,7 @@ func unknown(results []driver.Result, err error) error {
 	return err
 }
 
-// Fails when only one server is looked at, or when it is not said which.
+// Fails when Audit checks only one server or does not name the server.
 func TestAuditOfSeveralServers(t *testing.T) {
 	t.Parallel()
 	saves := redistest.Options{Args: []string{"--save", "3600 1 300 100 60 10000"}}
@@ -194,9 +194,9 @@ func TestAuditOfSeveralServers(t *testing.T) {
 		"server 2 of 3: the clock")
 }
 
-// Votes of a client of Sentinel may be lost in a failover.
+// New rejects clients of a Sentinel, because a failover may lose votes.
 //
-// Fails when such a client is taken for one of a server.
+// Fails when such a client counts as the client of one server.
 func TestSentinelIsRefused(t *testing.T) {
 	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"a:1"}})
 	defer client.Close()

@@ -20,29 +20,29 @@ import (
 // Options are the settings of a Store. They must be the same on every host. The zero value is
 // valid.
 type Options struct {
-	// Prefix is prepended to every key. At most 256 bytes of text, without control characters and
+	// Prefix is put before every key. At most 256 bytes of text without control characters and
 	// without ":slot:". Default "".
 	Prefix string
-	// PoolSize is the number of the store's own connections to each server. Default 10.
+	// PoolSize is the number of connections that the store opens to each server. Default 10.
 	PoolSize int
 }
 
-// Store implements driver.Store with Redlock. See the package comment for what it does not
-// promise.
+// Store implements driver.Store with Redlock. The package comment lists what it does not promise.
 type Store struct {
 	pools   []redsyncredis.Pool
 	clients []redis.UniversalClient
-	own     []redis.UniversalClient // closed by Close
+	own     []redis.UniversalClient // clients that Close closes
 	prefix  string
 	fault   error
 	closed  atomic.Bool
 
-	hostClock func() time.Time // nil: time.Now
+	hostClock func() time.Time // nil for time.Now
 }
 
-// New returns a store on an odd number of independent servers, three or more: no replicas of each
-// other, and no nodes of a Cluster. Their order does not matter. The caller keeps and closes the
-// clients. New calls no server. Check reports faults; dlock.NewSession and timer.New call it.
+// New returns a store on three or more independent servers. Their number must be odd. They must not
+// be replicas of each other or nodes of a Cluster. Their order does not matter. The caller keeps
+// and closes the clients. New does not call the servers. Check reports faults; dlock.NewSession and
+// timer.New call it.
 func New(clients []redis.UniversalClient, opts Options) *Store {
 	s := &Store{prefix: opts.Prefix}
 	s.fault = check(clients, opts)
@@ -113,8 +113,8 @@ func checkServers(clients []redis.UniversalClient) error {
 	return errors.Join(faults...)
 }
 
-// Check implements driver.Checker: it returns the faults of the clients and options. All methods
-// return them.
+// Check implements driver.Checker. It returns the faults of the clients and options. All other
+// methods return them, too.
 func (s *Store) Check() error {
 	switch {
 	case s == nil || s.clients == nil && s.fault == nil:
@@ -129,8 +129,8 @@ func (s *Store) Check() error {
 
 var errClosed = fmt.Errorf("redlock: %w", driver.ErrClosed)
 
-// Close closes the store's own connections, never the clients it was made from. Call it after
-// everything that uses the store has ended: later calls fail, with an error that matches
+// Close closes the connections that the store opened, never the clients passed to New. Call it
+// after everything that uses the store has ended. Later calls return an error that matches
 // driver.ErrClosed.
 func (s *Store) Close() error {
 	if s == nil || s.closed.Swap(true) {
@@ -147,7 +147,7 @@ func (s *Store) String() string { return "redlock" }
 
 func (s *Store) majority() int { return len(s.pools)/2 + 1 }
 
-// base is the key of a mutex, or the key of a slot without its number.
+// base returns the key of a mutex, or the key of a slot without its number.
 func (s *Store) base(name string, slots int) string {
 	if slots == 0 {
 		return s.prefix + name
@@ -173,7 +173,7 @@ func (s *Store) slotKeys(name string, slots int) []string {
 	return keys
 }
 
-// checkKey checks a valid name together with the prefix.
+// checkKey checks that a valid name makes a valid key with the prefix.
 func (s *Store) checkKey(name string) error {
 	if strings.Contains(s.prefix+name, ":slot:") {
 		return fmt.Errorf(`redlock: prefix %q and name %q together have ":slot:" in them: choose another prefix`,

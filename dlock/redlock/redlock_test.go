@@ -22,7 +22,7 @@ var (
 	_ driver.Checker = (*redlock.Store)(nil)
 )
 
-// quorumServers starts n servers. Their leases end only by FastForward.
+// quorumServers starts n servers. Leases on them end only by FastForward.
 func quorumServers(t *testing.T, n int) []*miniredis.Miniredis {
 	t.Helper()
 	servers := make([]*miniredis.Miniredis, n)
@@ -71,7 +71,7 @@ func quorumContext(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// quorumTake acquires with a time-out for busy machines.
+// quorumTake acquires with a timeout that suits busy machines.
 func quorumTake(t *testing.T, q *redlock.Store, req driver.Request) driver.Grant {
 	t.Helper()
 	g, err := q.TryAcquire(quorumContext(t, 10*time.Second), req)
@@ -128,7 +128,7 @@ func quorumExtend(t *testing.T, q *redlock.Store, want driver.GrantOutcome, g dr
 	quorumOutcomes(t, results, err, want)
 }
 
-// quorumEmpty fails if a server has a key.
+// quorumEmpty reports an error if a server has any key.
 func quorumEmpty(t *testing.T, servers ...*miniredis.Miniredis) {
 	t.Helper()
 	for i, s := range servers {
@@ -154,7 +154,7 @@ func TestIsExclusive(t *testing.T) {
 		}
 		quorumRefuses(t, b, quorumRequest(slots), driver.ReasonFull)
 		for _, g := range grants {
-			quorumRelease(t, b, driver.GrantOK, g) // by the token, from anywhere
+			quorumRelease(t, b, driver.GrantOK, g) // any host can release by the token
 			quorumRelease(t, a, driver.GrantLost, g)
 		}
 		quorumEmpty(t, servers...)
@@ -186,7 +186,7 @@ func TestLeaseEnds(t *testing.T) {
 	servers := quorumServers(t, 3)
 	q := quorumOf(t, quorumAddrs(servers)...)
 	req := quorumRequest(1)
-	req.TTL = 1500*time.Millisecond + time.Nanosecond // rounded up, or it would end before it is trusted to
+	req.TTL = 1500*time.Millisecond + time.Nanosecond // rounded up; otherwise it would end while it is still trusted
 	g := quorumTake(t, q, req)
 	for _, s := range servers {
 		if ttl := s.TTL("shop:job:slot:0"); ttl < req.TTL {
@@ -204,7 +204,7 @@ func TestLeaseEnds(t *testing.T) {
 		s.FastForward(2 * time.Second)
 	}
 	quorumExtend(t, q, driver.GrantLost, g)
-	quorumEmpty(t, servers...) // an extension does not bring it back
+	quorumEmpty(t, servers...) // an extension does not restore it
 	quorumTake(t, q, quorumRequest(1))
 	quorumRelease(t, q, driver.GrantLost, g)
 	quorumRefuses(t, q, quorumRequest(1), driver.ReasonFull)
@@ -242,7 +242,7 @@ func TestAnswersBatchesInOrder(t *testing.T) {
 				append(released, driver.GrantLost)
 			continue
 		}
-		// The same one twice: given back by the first.
+		// The same grant is passed twice, and the first one releases it.
 		grants, extended, released = append(grants, g, g), append(extended, driver.GrantOK, driver.GrantOK),
 			append(released, driver.GrantOK, driver.GrantLost)
 	}
@@ -260,7 +260,7 @@ func TestSameTokenSameSlot(t *testing.T) {
 	req := quorumRequest(8)
 	req.Tick = &driver.Tick{At: time.Now(), Max: 2}
 	first := quorumTake(t, a, req)
-	servers[1].FlushAll() // one server forgot it: the token has a majority all the same
+	servers[1].FlushAll() // one server has lost it, but the token still has a majority
 	for _, s := range servers {
 		s.FastForward(10 * time.Second)
 	}
@@ -277,7 +277,7 @@ func TestSameTokenSameSlot(t *testing.T) {
 			t.Errorf("server %d: asked again, it lasts %v: want %v from then on", i, ttl, req.TTL)
 		}
 	}
-	// Both starts of the tick are there once, not three times.
+	// Both starts of the tick exist once, not three times.
 	second, third := quorumRequest(8), quorumRequest(8)
 	second.Tick, third.Tick = req.Tick, req.Tick
 	quorumTake(t, b, second)
@@ -322,7 +322,7 @@ func TestTick(t *testing.T) {
 		return req
 	}
 	for _, slots := range []int{0, 5} {
-		for range 2 { // releasing gives no start back
+		for range 2 { // a release does not give a start back
 			quorumRelease(t, q, driver.GrantOK, quorumTake(t, q, ask(slots, now, 2)))
 		}
 		quorumRefuses(t, q, ask(slots, now, 2), driver.ReasonTickTaken)
@@ -338,10 +338,11 @@ func TestTick(t *testing.T) {
 	quorumRefuses(t, q, ask(5, now, 2), driver.ReasonTickTaken)
 }
 
-// A tick that ran is not run again as missed: the quorum cannot tell, so it refuses.
+// A missed tick that already ran does not run again. The store cannot tell, so it refuses every
+// missed tick.
 //
-// Fails when a claim of a missed tick is treated as one of a due tick: three starts are allowed, so
-// it starts again.
+// Fails when the claim of a missed tick is treated like a due tick's: three starts are allowed, so
+// it would start again.
 func TestKnowsNoMissedTick(t *testing.T) {
 	servers := quorumServers(t, 3)
 	q := quorumOf(t, quorumAddrs(servers)...)
@@ -370,7 +371,7 @@ func TestGivesTheTickBack(t *testing.T) {
 	quorumRefuses(t, q, req, driver.ReasonFull)
 	next := quorumRequest(1)
 	next.Tick = req.Tick
-	quorumRefuses(t, q, next, driver.ReasonFull) // not TickTaken
+	quorumRefuses(t, q, next, driver.ReasonFull) // not ReasonTickTaken
 	quorumRelease(t, q, driver.GrantOK, holder)
 	quorumEmpty(t, servers...)
 	quorumTake(t, q, next)

@@ -16,14 +16,15 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// This file handles the individual servers: which keys they hold, what they answer, and how long to
-// wait for them.
+// This file handles single servers: which keys they hold, their answers, and how long to wait for
+// them.
 
-// sight counts the servers that answered and hold a key for the token, or for others.
+// sight counts the servers that hold a key for the token and for other tokens.
 type sight struct{ ours, others int }
 
-// look reads the keys. It returns when a majority of the servers has answered, so that one that
-// hangs costs nothing, or, with everyone, when each has answered or failed.
+// look reads the keys. Without everyone, it returns when a majority of the servers has answered, so
+// a server that hangs costs no time. With everyone, it returns when each server has answered or
+// failed.
 func (s *Store) look(ctx context.Context, patience time.Duration, everyone bool, keys []string, token string) ([]sight,
 	error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -71,7 +72,7 @@ func (s *Store) look(ctx context.Context, patience time.Duration, everyone bool,
 	return seen, nil
 }
 
-// refused counts the servers that answered that the token does not hold the key.
+// refused returns the number of servers that answered that the token does not hold the key.
 func refused(err error) int {
 	if taken, ok := err.(*redsync.ErrTaken); ok {
 		return len(taken.Nodes)
@@ -88,8 +89,9 @@ func refused(err error) int {
 	return n
 }
 
-// undecided is the error when neither yes nor no has a majority. It is driver.ErrSetup if there
-// would be a majority without the servers that refuse every request until an operator repairs them.
+// undecided returns the error for a request without a majority for yes or no. Some servers refuse
+// every request until an operator repairs them. If only they prevent a majority, the error is
+// driver.ErrSetup.
 func (s *Store) undecided(err error) error {
 	failed, refusing, fix := 0, 0, ""
 	for _, err := range leaves(err) {
@@ -106,7 +108,7 @@ func (s *Store) undecided(err error) error {
 	return err
 }
 
-// leaves returns the errors that were joined into one.
+// leaves returns the single errors of a joined error.
 func leaves(err error) []error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -131,9 +133,9 @@ func (u *undecidedError) Error() string {
 
 func (u *undecidedError) Unwrap() error { return u.err }
 
-// mutex returns redsync's mutex for one key. Redlock deducts one percent of a lease for clock
-// drift. This deducts as much as a dlock.Session, which is more: a tenth, at most a second. So
-// redsync, too, rejects a majority that comes too late for the session.
+// mutex returns redsync's mutex for one key. For clock drift, Redlock deducts one percent of the
+// TTL. This mutex deducts as much as a dlock.Session, a tenth but at most a second, which is more.
+// So redsync also rejects a majority that comes too late for the session.
 func (s *Store) mutex(key, token string, ttl time.Duration, nodes []redsyncredis.Pool,
 	options ...redsync.Option) *redsync.Mutex {
 	ttl = time.Duration(rediskit.Millis(ttl)) * time.Millisecond
@@ -145,8 +147,8 @@ func (s *Store) mutex(key, token string, ttl time.Duration, nodes []redsyncredis
 	return redsync.New(nodes...).NewMutex(key, options...)
 }
 
-// nodes returns the servers for one redsync operation, with a time-out for each: redsync sets none
-// for Extend and Unlock.
+// nodes returns the servers for one redsync operation, each with a timeout, because redsync sets
+// none for Extend and Unlock.
 func (s *Store) nodes(patience time.Duration, hung *hung) []redsyncredis.Pool {
 	nodes := make([]redsyncredis.Pool, len(s.pools))
 	for i, pool := range s.pools {
@@ -155,7 +157,8 @@ func (s *Store) nodes(patience time.Duration, hung *hung) []redsyncredis.Pool {
 	return nodes
 }
 
-// A node is a server with a time-out. It records whether it answered that it does not hold the key.
+// A node is a server with a timeout. It records whether the server answered that it does not hold
+// the key.
 type node struct {
 	redsyncredis.Pool
 	number   int
@@ -184,7 +187,7 @@ type nodeConn struct {
 	cancel context.CancelFunc
 }
 
-// Eval is the method that redsync extends and releases with.
+// Eval is the method with which redsync extends and releases.
 func (n *nodeConn) Eval(script *redsyncredis.Script, keysAndArgs ...any) (any, error) {
 	answer, err := n.Conn.Eval(script, keysAndArgs...)
 	if err != nil && n.ctx.Err() != nil {
@@ -203,7 +206,7 @@ func (n *nodeConn) Close() error {
 
 var errHung = errors.New("did not answer for another lease")
 
-// hung holds the servers that are not asked again during one call, so that 500 leases do not each
+// hung holds the servers that this call skips because they hang. Otherwise each of 500 leases could
 // wait for them. It never holds more than a minority, even if all servers are slow.
 type hung struct {
 	mu   sync.Mutex

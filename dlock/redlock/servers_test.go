@@ -62,8 +62,8 @@ func TestMajorityDown(t *testing.T) {
 	quorumExtend(t, q, driver.GrantOK, held)
 }
 
-// If a token has the whole of one slot and, by a late request, some votes of another, it keeps the
-// whole one.
+// If a token has all votes of one slot and, by a late request, some votes of another, it keeps the
+// first.
 func TestSameTokenSweepsUp(t *testing.T) {
 	servers := quorumServers(t, 3)
 	q := quorumOf(t, quorumAddrs(servers)...)
@@ -72,7 +72,7 @@ func TestSameTokenSweepsUp(t *testing.T) {
 	for slot := range req.Slots {
 		_ = servers[0].Set(fmt.Sprintf("shop:job:slot:%d", slot), req.Token)
 	}
-	servers[1].SetError("LOADING") // or the two others might answer first, and show only the whole one
+	servers[1].SetError("LOADING") // otherwise the other two might answer first and show only the first slot
 	if again := quorumTake(t, q, req); again.Slot != g.Slot {
 		t.Fatalf("asked again for slot %d, was granted slot %d", g.Slot, again.Slot)
 	}
@@ -85,7 +85,7 @@ func TestSameTokenSweepsUp(t *testing.T) {
 	quorumEmpty(t, servers...)
 }
 
-// Votes are released when there is no majority, whether the others refuse or fail.
+// A request without a majority releases its votes, whether the other servers refuse or fail.
 func TestTakesVotesBack(t *testing.T) {
 	servers := quorumServers(t, 5)
 	q := quorumOf(t, quorumAddrs(servers)...)
@@ -102,7 +102,7 @@ func TestTakesVotesBack(t *testing.T) {
 			t.Errorf("keys %q: want only that of the holder", keys)
 		}
 		s.FlushAll()
-		_, _ = s.Push("shop:job", "not a lease") // looks free, and fails
+		_, _ = s.Push("shop:job", "not a lease") // looks free, but taking it fails
 	}
 	_, err := q.TryAcquire(quorumContext(t, 10*time.Second), req)
 	quorumFails(t, err)
@@ -113,7 +113,7 @@ func TestTakesVotesBack(t *testing.T) {
 	quorumTake(t, q, req)
 }
 
-// A server that comes back empty, or was away at the start, gets the key with the next heartbeat.
+// The next heartbeat restores the key on a server that restarted empty or was down at the acquire.
 func TestMendsLeases(t *testing.T) {
 	servers := quorumServers(t, 3)
 	q := quorumOf(t, quorumAddrs(servers)...)
@@ -136,14 +136,14 @@ func TestMendsLeases(t *testing.T) {
 func TestUndecidedIsAnError(t *testing.T) {
 	servers := quorumServers(t, 3)
 	q := quorumOf(t, quorumAddrs(servers)...)
-	_ = servers[0].Set("shop:job", "somebody") // who may, or may not, have the server that is away, too
+	_ = servers[0].Set("shop:job", "somebody") // another client, which may or may not have the server that is down
 	servers[1].Close()
 	_, err := q.TryAcquire(quorumContext(t, time.Second), quorumRequest(0))
 	quorumFails(t, err)
 	quorumEmpty(t, servers[2])
 }
 
-// In each burst one attempt succeeds, although votes are split, and never two.
+// In each burst, exactly one attempt succeeds even if votes are split.
 func TestBurst(t *testing.T) {
 	servers := quorumServers(t, 3)
 	var hosts []*redlock.Store
@@ -176,7 +176,7 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// frozenServer is a server that accepts connections and never answers.
+// frozenServer starts a server that accepts connections and never answers.
 func frozenServer(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -201,7 +201,8 @@ func frozenServer(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// quorumInTime fails if the call took longer than its context, plus a little for a busy machine.
+// quorumInTime reports an error if the call takes longer than limit, plus some time for a busy
+// machine.
 func quorumInTime(t *testing.T, limit time.Duration, call func(context.Context)) {
 	t.Helper()
 	started := time.Now()
@@ -244,7 +245,7 @@ func TestFrozenServer(t *testing.T) {
 	})
 }
 
-// A heartbeat of many leases waits for the frozen server once, not for each of them.
+// A heartbeat with many leases waits only once for a frozen server, not once per lease.
 func TestFrozenServerHeartbeat(t *testing.T) {
 	servers := quorumServers(t, 2)
 	q := quorumOf(t, servers[0].Addr(), frozenServer(t), servers[1].Addr())
@@ -334,7 +335,7 @@ func TestCheck(t *testing.T) {
 	for _, test := range []struct {
 		clients []redis.UniversalClient
 		opts    redlock.Options
-		want    string // in the fault; "": none
+		want    string // part of the fault; "" for none
 	}{
 		{clients: list(a, b, c)},
 		{clients: list(), want: "a quorum of 0"},
@@ -375,7 +376,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A session works on a quorum.
+// A session works with a quorum.
 func TestUnderASession(t *testing.T) {
 	servers := quorumServers(t, 3)
 	q := quorumOf(t, servers[0].Addr(), frozenServer(t), servers[2].Addr())
