@@ -11,8 +11,8 @@ import (
 
 // Audit implements driver.Auditor. It warns about an eviction policy that can remove leases, a
 // server that keeps no data over a restart, replicas that lag or that the master does not wait for,
-// and clocks that are more than a second apart. It calls TIME, INFO and CONFIG GET, none of which
-// blocks others, and reports commands that the user may not call.
+// and clocks that differ by more than a second. It calls TIME, INFO and CONFIG GET, which do not
+// block other clients, and reports commands that the user may not call.
 func (s *Store) Audit(ctx context.Context) ([]string, error) {
 	if err := s.Check(); err != nil {
 		return nil, err

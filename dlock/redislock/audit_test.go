@@ -16,10 +16,10 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// usual are the default snapshot settings of Redis.
+// usual starts a server with the default snapshot settings of Redis.
 var usual = redistest.Options{Args: []string{"--save", "3600 1 300 100 60 10000"}}
 
-// audits expects one warning for each of wants, with that in it, and no other.
+// audits expects exactly one warning for each of wants that contains its text, and no others.
 func audits(t *testing.T, what string, store driver.Auditor, wants ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -77,7 +77,7 @@ func TestAudit(t *testing.T) {
 	audits(t, "a server of this process", storeAt(t, redistest.Shared(t), redislock.Options{Embedded: true}))
 }
 
-// Fails when the lag or min_slaves_good_slaves is ignored, or when a replica is taken for a master.
+// Fails when Audit ignores the lag or min_slaves_good_slaves, or takes a replica for a master.
 func TestAuditOfReplicas(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)
@@ -121,10 +121,10 @@ func TestAuditOfReplicas(t *testing.T) {
 	}
 }
 
-// With the rights that docs/redis.md lists, one line names the checks that were not possible; with
-// fewer rights, it names the missing one.
+// With the permissions that docs/redis.md lists, one line names the checks that were not possible.
+// With fewer permissions, a warning names the missing one.
 //
-// Fails when a refusal is an error, or is not reported.
+// Fails when a refused command is an error or is not reported.
 func TestAuditSaysWhatItMayNotSee(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, usual)
@@ -149,8 +149,8 @@ func TestAuditSaysWhatItMayNotSee(t *testing.T) {
 	}
 }
 
-// Fails when the difference is taken the wrong way round, when the round trip is not allowed for,
-// when the bound is on one side only.
+// Fails when the difference has the wrong sign, when the round trip is not allowed for, and when
+// only one direction has a limit.
 func TestAuditOfTheClock(t *testing.T) {
 	t.Parallel()
 	store := storeAt(t, redistest.New(t, usual), redislock.Options{})
@@ -179,7 +179,7 @@ func TestAuditOfTheClock(t *testing.T) {
 			t.Errorf("%v: %q", offset, warnings[0])
 		}
 	}
-	// A slow answer is inexact: the clock may have been read at any moment in between.
+	// A slow answer is inexact, because the clock may have been read at any moment of the call.
 	slow := time.Duration(0)
 	store.SetHostClock(func() time.Time {
 		now := time.Now().Add(slow)
@@ -189,7 +189,7 @@ func TestAuditOfTheClock(t *testing.T) {
 	audits(t, "a round trip of 5s", store)
 }
 
-// A call to a server that hangs lasts no longer than its context.
+// A call to a server that hangs ends with its context.
 func TestAuditEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -209,7 +209,7 @@ func TestAuditEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Fails when only one node is examined, or when the warning does not name it.
+// Fails when Audit checks only one node, or when the warning does not name the node.
 func TestAuditOfSeveralServers(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)
@@ -222,9 +222,9 @@ func TestAuditOfSeveralServers(t *testing.T) {
 	audits(t, "one node keeps nothing", store, cluster.Nodes[1].Addr()+": neither")
 }
 
-// The refusals during a quarantine report the last success, too.
+// Refusals during a quarantine also report the last success.
 //
-// Fails when the answer of the quarantine leaves it out; when success is not in the state.
+// Fails when the quarantine's answer leaves it out, and when success is not in the state.
 func TestSuccessOutlivesARestart(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, redistest.Options{Persistence: redistest.AOF})
@@ -262,9 +262,10 @@ func TestSuccessOutlivesARestart(t *testing.T) {
 	}
 }
 
-// Whatever the state contains, the reported age is plausible, or none.
+// Whatever the state contains, the reported age is plausible or missing.
 //
-// Fails when the number is not checked; when a release creates a deleted state without an expiry.
+// Fails when the number is not checked, and when a release creates a deleted state without an
+// expiry.
 func TestStateOfSuccessIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	prefix := unique("success")
@@ -278,7 +279,7 @@ func TestStateOfSuccessIsNotBelieved(t *testing.T) {
 			t.Errorf("%s: %+v, %v: want no success", nonsense, g, err)
 		}
 	}
-	// A clock that was ahead when it was written.
+	// The clock was ahead when this was written.
 	client.HSet(ctx, prefix+"ahead:slot:state", "success", time.Now().Add(time.Hour).UnixMicro())
 	if g, err := store.TryAcquire(ctx, driver.Request{Name: "ahead", Slots: 1, Token: "t",
 		TTL: quarantineTTL}); err != nil || g.Info.SuccessAge != 0 {

@@ -17,38 +17,38 @@ import (
 )
 
 const (
-	// maxInFlight is how many round trips for acquires and releases a process may have in flight,
-	// except on a Cluster. Further calls wait, and are then sent together.
+	// maxInFlight is how many round trips a process may have in flight for acquires and releases,
+	// except on a Cluster. Further calls wait and are then sent together.
 	maxInFlight = 4
-	// scriptItems is how many attempts or leases one run of a script handles: a run blocks the
-	// server, at this size for a millisecond or two. The rest goes into further runs in the same
-	// pipeline. proof/benchmarks/COSTS.md shows how that slows other clients.
+	// scriptItems is how many attempts or leases one run of a script handles. A run blocks the
+	// server, at this size for a millisecond or two. More items go into further runs in the same
+	// pipeline. proof/benchmarks/COSTS.md shows how much this slows other clients.
 	scriptItems = 100
 )
 
-// A batcher lets concurrent calls of a process share round trips. While fewer than maxInFlight are
-// in flight, a call is sent immediately and alone, so a lone caller loses nothing. Calls that come
-// in the meantime wait for one to return, and are then sent in one pipeline. They wait for part of
-// a round trip, as they would for a connection, and save the server and the process most of the
-// cost of a round trip each. Acquires in one pipeline are one run of the script, which identifies
-// the server only once.
+// A batcher lets concurrent calls of a process share round trips. While fewer than maxInFlight
+// round trips are in flight, it sends a call immediately and alone, so a single caller has no
+// delay. Other calls wait for a round trip to return and are then sent in one pipeline. They wait
+// for part of a round trip, as they would for a connection, but save the server and the process
+// most of its cost. Acquires in one pipeline are one run of the script, which identifies the server
+// only once.
 //
 // A call waits at most until its own deadline. If it gives up, its outcome is unknown, as after any
 // lost reply.
 type batcher struct {
 	client redis.UniversalClient
-	limit  int  // of round trips in flight
-	merge  bool // the keys of different names may be in one run of a script
+	limit  int  // maximum number of round trips in flight
+	merge  bool // one run of the script may have keys of different names
 
-	timers sync.Pool // of *time.Timer, for waiting calls
+	timers sync.Pool // of *time.Timer, for calls that wait
 
 	mu       sync.Mutex
 	inFlight int
 	waiting  []*call
 }
 
-// newBatcher sets no limit on a Cluster: every call is sent alone, because a pipeline returns only
-// when the last of its nodes has answered, and one of them may be dead.
+// newBatcher sets no limit on a Cluster, where every call is sent alone. A pipeline returns only
+// when the last of its nodes has answered, and a node may be dead.
 func newBatcher(client redis.UniversalClient, pool int, merge bool) *batcher {
 	b := &batcher{client: client, limit: maxInFlight, merge: merge}
 	if _, ok := client.(*redis.ClusterClient); ok {
@@ -62,24 +62,24 @@ func newBatcher(client redis.UniversalClient, pool int, merge bool) *batcher {
 // A call runs a script for some items.
 type call struct {
 	script *rediskit.Script
-	common []any    // arguments
-	keys   []string // one for each item
+	common []any    // arguments for the whole run
+	keys   []string // one per item
 	shared []string // further keys to declare
-	items  []any    // their arguments
+	items  []any    // arguments of the items
 
 	head    any   // first value of the answer
-	answer  []any // one value per item; before splitHead, all that the script returned
+	answer  []any // one value per item; before splitHead, everything that the script returned
 	failure error // why there is no answer
 
-	ctx  context.Context // of a caller that waits
-	done chan struct{}   // closed when there is an answer, or a failure
+	ctx  context.Context // context of the waiting caller
+	done chan struct{}   // closed when there is an answer or a failure
 }
 
 func (c *call) args() []any { return slices.Concat(c.common, c.items) }
 
 func (c *call) declared() []string { return slices.Concat(c.keys, c.shared) }
 
-// splitHead splits the head from an answer, which must have one more value per item.
+// splitHead separates the head from an answer, which must have one more value per item.
 func (c *call) splitHead() {
 	if c.failure == nil && len(c.answer) != 1+len(c.keys) {
 		c.failure = fmt.Errorf("%w: %d values for %d", errAnswer, len(c.answer), len(c.keys))
@@ -95,7 +95,7 @@ func (c *call) mergesWith(other *call) bool {
 		len(c.shared) == 0 && len(other.shared) == 0 && slices.Equal(c.common, other.common)
 }
 
-// do makes one call and returns when it has its answer, or when ctx ends.
+// do makes one call and returns when the call is answered or ctx ends.
 func (b *batcher) do(ctx context.Context, c *call) error {
 	b.mu.Lock()
 	if b.inFlight >= b.limit {
@@ -119,14 +119,14 @@ func (b *batcher) do(ctx context.Context, c *call) error {
 	return c.failure
 }
 
-// A boundedContext says what will end it: a parent, or a time. The context of a Session's acquire
-// or release does (dlock's lazyDeadline, which is not exported). The batcher waits for these with a
-// timer of its pool; calling Done would allocate a channel and a timer each time.
+// A boundedContext reveals what ends it: a parent or a time. The context of a Session's acquire or
+// release is one (dlock's unexported lazyDeadline). The batcher waits for both with a pooled timer,
+// because Done would allocate a channel and a timer for each call.
 type boundedContext interface {
 	Ends() (parent context.Context, at time.Time)
 }
 
-// wait returns nil when done is closed, or why ctx ended before.
+// wait waits until done is closed and returns nil. If ctx ends first, wait returns its error.
 func (b *batcher) wait(ctx context.Context, done <-chan struct{}) error {
 	bounded, ok := ctx.(boundedContext)
 	if !ok {
@@ -158,8 +158,8 @@ func (b *batcher) wait(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// takeWaiting takes the calls that wait, for the round trip that has just returned to make next. If
-// there are none, that round trip is no longer in flight.
+// takeWaiting returns the waiting calls, which the round trip that just returned must send next. If
+// there are none, it counts that round trip as no longer in flight.
 func (b *batcher) takeWaiting() []*call {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -171,7 +171,7 @@ func (b *batcher) takeWaiting() []*call {
 	return calls
 }
 
-// flush sends calls, and then those that have come to wait meanwhile, until none wait.
+// flush sends calls, then the calls that have arrived meanwhile, and so on until none wait.
 func (b *batcher) flush(calls []*call) {
 	for ; calls != nil; calls = b.takeWaiting() {
 		calls = slices.DeleteFunc(calls, func(c *call) bool { return c.ctx.Err() != nil })
@@ -179,12 +179,12 @@ func (b *batcher) flush(calls []*call) {
 		for _, c := range calls {
 			close(c.done)
 		}
-		runtime.Gosched() // lets the callers make their next call
+		runtime.Gosched() // lets the callers make their next calls
 	}
 }
 
-// send makes the calls in one pipeline, whose deadline is the latest of theirs. Its context has the
-// values of the first one.
+// send makes the calls in one pipeline. Its deadline is the latest of the calls, and its context
+// has the values of the first call's.
 func (b *batcher) send(calls []*call) {
 	if len(calls) == 0 {
 		return
@@ -228,8 +228,8 @@ func (b *batcher) send(calls []*call) {
 	}
 }
 
-// runAll makes the calls in one pipeline, or on a Cluster in one per node, concurrently. With a
-// single pipeline, go-redis would discard the answers of every node if one of them hangs.
+// runAll makes the calls in one pipeline, or on a Cluster in one pipeline per node, in parallel.
+// With a single pipeline, go-redis would discard all answers if one node hangs.
 func runAll(ctx context.Context, client redis.UniversalClient, calls []*call) {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
@@ -258,7 +258,7 @@ func pipeline(ctx context.Context, client redis.UniversalClient, calls []*call) 
 		return
 	}
 	defer func() {
-		if p := recover(); p != nil { // in a hook of the caller's client
+		if p := recover(); p != nil { // panic in a hook of the caller's client
 			for _, c := range calls {
 				c.answer, c.failure = nil, fmt.Errorf("redislock: the client panicked: %v", p)
 			}

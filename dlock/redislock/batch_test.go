@@ -18,14 +18,14 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// gate is a hook that delays single calls until it opens, and counts the commands of each pipeline.
+// gate is a hook that delays single calls until it opens. It counts the commands of each pipeline.
 type gate struct {
 	opened chan struct{}
 	panics bool
 
 	mu        sync.Mutex
 	single    int
-	pipelines [][]int // of each command, how many keys it has
+	pipelines [][]int // number of keys of each command
 }
 
 func (g *gate) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -44,7 +44,7 @@ func (g *gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if cmds[0].Name() != "evalsha" { // a connection is set up
+		if cmds[0].Name() != "evalsha" { // the call sets up a connection
 			return next(ctx, cmds)
 		}
 		if g.panics {
@@ -63,15 +63,15 @@ func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// crossingTTL is the TTL of the leases of a crossing: long enough for a busy machine.
+// crossingTTL is the TTL of leases in a crossing. It is long enough for a busy machine.
 const crossingTTL = 5 * time.Second
 
-// crossing has maxInFlight acquires in flight, none of which returns until the gate opens.
+// A crossing has maxInFlight acquires in flight, and none returns until the gate opens.
 type crossing struct {
 	t      *testing.T
 	gate   *gate
 	store  *redislock.Store
-	direct *redislock.Store // the same names, without the gate
+	direct *redislock.Store // the same names without the gate
 	calls  sync.WaitGroup
 }
 
@@ -97,7 +97,8 @@ func newCrossing(t *testing.T, panics bool) *crossing {
 	return c
 }
 
-// acquire requests a mutex and passes the answer to check; nil: it must be granted.
+// acquire requests a mutex and passes the answer to check. If check is nil, the lease must be
+// granted.
 func (c *crossing) acquire(ctx context.Context, name string, check func(error)) {
 	c.calls.Go(func() {
 		_, err := c.store.TryAcquire(ctx, driver.Request{Name: name, Token: "t", TTL: crossingTTL})
@@ -115,12 +116,12 @@ func (c *crossing) waiting(n int) {
 	testkit.Eventually(c.t, 10*time.Second, fmt.Sprint(n, " wait"), func() bool { return c.store.Waiting() == n })
 }
 
-// Calls made while maxInFlight are in flight share one round trip, in which all acquires are one
-// run of their script and all releases another; each caller gets its own answer. A heartbeat does
-// not wait.
+// Calls that arrive while maxInFlight are in flight share one round trip. In it, one run of a
+// script makes all acquires, and another makes all releases. Each caller gets its own answer. A
+// heartbeat does not wait.
 //
-// Fails when every call is sent alone, when send merges nothing, when it mixes up the answers,
-// and when Extend waits to be sent.
+// Fails when every call is sent alone, when send merges nothing or mixes up the answers, and when
+// Extend waits to be sent.
 func TestCallsShareRoundTrips(t *testing.T) {
 	t.Parallel()
 	c := newCrossing(t, false)
@@ -168,7 +169,7 @@ func TestCallsShareRoundTrips(t *testing.T) {
 	}
 }
 
-// A call that waits to be sent returns when its context ends, and is then not sent.
+// If a call's context ends while the call waits to be sent, the call returns and is not sent.
 //
 // Fails when do ignores ctx, and when flush sends calls whose callers have given up.
 func TestWaitingCallsEndWithTheirContext(t *testing.T) {
@@ -179,7 +180,7 @@ func TestWaitingCallsEndWithTheirContext(t *testing.T) {
 	c.acquire(ctx, "left", func(err error) { left <- err })
 	c.waiting(1)
 	cancel()
-	if err := <-left; !errors.Is(err, context.Canceled) { // before the gate opens
+	if err := <-left; !errors.Is(err, context.Canceled) { // must return before the gate opens
 		t.Errorf("%v, want that its context has ended", err)
 	}
 	c.acquire(t.Context(), "stays", nil)
@@ -191,12 +192,12 @@ func TestWaitingCallsEndWithTheirContext(t *testing.T) {
 	}
 }
 
-// An ending is a context like those of a Session, with an hour left.
+// An ending is a context like a Session's, with an hour left.
 type ending struct{ context.Context }
 
 func (e ending) Ends() (context.Context, time.Time) { return e.Context, time.Now().Add(time.Hour) }
 
-// A waiting call of a Session returns when its context ends, too: that context reports its deadline
+// A Session's waiting call also returns when its context ends. That context reports its deadline
 // and its parent.
 //
 // Fails when wait checks only the time, and when it checks only the parent.
@@ -218,7 +219,7 @@ func TestWaitingCallsOfASessionEndWithTheirContext(t *testing.T) {
 		left <- err
 	})
 	for _, want := range []error{context.Canceled, context.DeadlineExceeded} {
-		select { // before the gate opens
+		select { // must return before the gate opens
 		case err := <-left:
 			if !errors.Is(err, want) {
 				t.Errorf("%v, want %v", err, want)
@@ -239,7 +240,7 @@ func TestWaitingCallsOfASessionEndWithTheirContext(t *testing.T) {
 	}
 }
 
-// An error of one name does not affect others in the same run of the script.
+// An error of one name does not affect other names in the same run of the script.
 //
 // Fails when an attempt's error ends the script.
 func TestFaultOfOneNameIsItsOwn(t *testing.T) {
@@ -261,7 +262,7 @@ func TestFaultOfOneNameIsItsOwn(t *testing.T) {
 	c.calls.Wait()
 }
 
-// A client whose hook panics fails the calls that are sent together, and not the process.
+// If a hook of the client panics, the calls that were sent together fail, but the process does not.
 //
 // Fails when send does not recover.
 func TestHookThatPanics(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// BenchmarkAcquire acquires, and releases if it got one, one of N slots, with a share of them held.
-// The time must not depend on N: compare within one run. p50-µs is the median of the acquire alone.
+// BenchmarkAcquire acquires one of N slots, some of which are held, and releases it. The time must
+// not depend on N: compare results within one run. p50-µs is the median of the acquire alone.
 func BenchmarkAcquire(b *testing.B) {
 	server := redistest.Shared(b)
 	client := redis.NewClient(&redis.Options{Password: canary, Addr: server.Addr()})
@@ -37,8 +37,8 @@ func benchmarkAcquire(b *testing.B, client redis.UniversalClient, n, held int) {
 		return driver.Request{Name: "timer:bench", Slots: n, Holder: driver.Holder{Host: "h", PID: 1, ID: "x"},
 			Token: token, TTL: ttl, Tick: tick}
 	}
-	// The first grant marks the server as known. Then leases can be long immediately, and the
-	// quarantine's check is part of the measurement.
+	// The first grant marks the server as known. After that, long leases are possible immediately,
+	// and the measurement includes the quarantine's check.
 	prefix := unique("bench")
 	first := open(b, client, redislock.Options{Prefix: prefix})
 	awake(b, first)

@@ -10,19 +10,19 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// This file tells apart errors that every client gets until the server is repaired
-// (driver.ErrSetup), bad keys of one name (driver.ErrFault), and errors that pass, which are
-// returned unchanged: no connection, no answer in time, READONLY, OOM, LOADING, BUSY, MASTERDOWN,
-// CLUSTERDOWN, NOREPLICAS, MISCONF, TRYAGAIN.
+// This file sorts errors into three kinds. Some affect every client until the server is repaired
+// (driver.ErrSetup), and some come from bad keys of one name (driver.ErrFault). All others are
+// temporary and are returned unchanged: no connection, no answer in time, READONLY, OOM, LOADING,
+// BUSY, MASTERDOWN, CLUSTERDOWN, NOREPLICAS, MISCONF, TRYAGAIN.
 
-// classify wraps an error accordingly. The client is direct if it is a *redis.Client, which follows
-// no redirection.
+// classify wraps an error according to its kind. direct means that the client is a *redis.Client,
+// which follows no redirections.
 func classify(err error, direct, tagged bool) error {
 	if err == nil || errors.Is(err, driver.ErrSetup) || errors.Is(err, driver.ErrFault) {
 		return err
 	}
 	reply := err
-	// A refusal is classified even if it came too late for the result to be used.
+	// A refusal is classified even if its result came too late.
 	if late, ok := errors.AsType[*lateError](err); ok && late.err != nil {
 		reply = late.err
 	}
@@ -32,7 +32,7 @@ func classify(err error, direct, tagged bool) error {
 		message, said, _ := strings.Cut(message, "\t")
 		said = rediskit.Bare(tail.ReplaceAllString(said, ""))
 		if message, ok := strings.CutPrefix(tail.ReplaceAllString(message, ""), "SETUP "); ok {
-			if strings.HasPrefix(said, "section (") { // the error of miniredis
+			if strings.HasPrefix(said, "section (") { // miniredis's error
 				message = "this is miniredis, which does not report when it was started: set Options.Embedded in tests"
 			}
 			if said != "" {
@@ -61,9 +61,9 @@ func classify(err error, direct, tagged bool) error {
 }
 
 var (
-	// moving matches a node's errors for a key that it has given away, or has not been given yet.
+	// moving matches a node's errors for a key that it has given away or has not received yet.
 	moving = regexp.MustCompile(`^(ERR )?(TRYAGAIN|ASK |MOVED |CLUSTERDOWN|` +
 		`(Lua )?[Ss]cript attempted to access a non local key)`)
-	// tail matches the text that servers append to an error of a script.
+	// tail matches the text that servers append to a script's error.
 	tail = regexp.MustCompile(`(?s)\.?( script: [0-9a-f]{40}|\n| stack traceback:).*`)
 )

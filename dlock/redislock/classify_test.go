@@ -8,10 +8,10 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// A server's refusal is a fault of its set-up, or of a key, even if the reply came too late to be
-// believed: it is not an outage, in which timers would run without the store.
+// A server's refusal is a fault of its setup or of a key, even if the reply came too late to be
+// used. It is not an outage, in which timers would run without the store.
 //
-// Fails when classify looks at how the text of a late error begins.
+// Fails when classify looks only at the beginning of a late error.
 func TestRefusalThatCameTooLate(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]error{

@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// clocked is a server whose clock can be set, and a store on it that grants.
+// clocked returns a server whose clock can be set, and a store on it that is out of quarantine.
 func clocked(t *testing.T) (*redislock.Store, *redistest.Clock) {
 	t.Helper()
 	server, clock := redistest.NewWithClock(t, redistest.Options{})
@@ -26,14 +26,14 @@ func clocked(t *testing.T) (*redislock.Store, *redistest.Clock) {
 	return store, clock
 }
 
-// When the server's clock jumps ahead, leases end before their holders stop trusting them: a second
-// one is granted, and both are valid. That ends with the first holder's next heartbeat or, if it
-// fails, with its trust window: always within one TTL. The later grant has the higher fence, even
-// after the clock is set right again.
+// When the server's clock jumps ahead, leases end before their holders stop trusting them. The
+// server grants a second lease while the first is still valid. This ends with the first holder's
+// next heartbeat or, if that fails, with its trust window, so always within one TTL. The later
+// grant has the higher fence, even after the clock is corrected.
 //
 // Fails when the timer of the trust window does not start and Valid does not check the clock (two
-// are valid for longer than a TTL), when the heartbeat takes a lost lease for a renewed one, and
-// when the script derives fences from the clock alone.
+// leases are valid for longer than a TTL), when the heartbeat takes a lost lease for a renewed one,
+// and when the script derives fences from the clock alone.
 func TestServerClockAhead(t *testing.T) {
 	t.Parallel()
 	store, clock := clocked(t)
@@ -57,13 +57,14 @@ func TestServerClockAhead(t *testing.T) {
 		if !first.Valid() || !second.Valid() {
 			t.Errorf("%s: valid are %v and %v: want to see both", name, first.Valid(), second.Valid())
 		}
-		// The table states that. Beats are a third of a TTL apart, and take some time themselves.
+		// The documentation states one TTL. Beats are a third of a TTL apart and take some time
+		// themselves.
 		bound := quarantineTTL
 		if beats {
 			bound = quarantineTTL/3 + quarantineTTL/3
 		}
 		for first.Valid() && time.Since(granted) < 2*quarantineTTL {
-			time.Sleep(time.Millisecond) // until the next look, bounded above
+			time.Sleep(time.Millisecond) // until the next check, which a deadline limits
 		}
 		if both := time.Since(granted); both > bound {
 			t.Errorf("%s: two were valid for %v, want at most %v", name, both, bound)
@@ -91,15 +92,15 @@ func TestServerClockAhead(t *testing.T) {
 	}
 }
 
-// When the server's clock jumps back, no held slot is granted: holders that renew continue, and the
-// slot of a dead holder stays held for a TTL from when another host wants it. A released slot can
-// be granted immediately, with a higher fence. A tick that is now too far ahead is refused, and so
-// is a new name for QuarantineTTL, because the server's uptime is no longer known.
+// When the server's clock jumps back, no held slot is granted. Holders that renew continue. A dead
+// holder's slot stays held for one TTL after another host asks for it. A released slot can be
+// granted immediately, with a higher fence. A tick that is now too far ahead is refused. A new name
+// is refused for QuarantineTTL, because the server's uptime is no longer known.
 //
-// Fails when a lease lasts longer by the step, or ends before its holder stops trusting it; when
-// the scripts derive fences, or the time of a trigger, from the clock alone; and when
-// acquire.lua cannot read the negative uptime of a server whose clock is behind its start: nothing
-// is then granted until the clock has caught up.
+// Fails when a lease lasts longer by the step, or ends before its holder stops trusting it. Fails
+// when the scripts derive fences or a trigger's time from the clock alone. Fails when acquire.lua
+// cannot read the negative uptime of a server whose clock is before its start: nothing is then
+// granted until the clock has caught up.
 func TestServerClockBack(t *testing.T) {
 	t.Parallel()
 	const step = time.Minute
@@ -142,13 +143,13 @@ func TestServerClockBack(t *testing.T) {
 		driver.ReasonTickAhead) {
 		t.Errorf("a tick that lies %v ahead of the server's clock: %v", step, err)
 	}
-	// The server says that it will start in a minute, so a name that it has never seen is in
-	// quarantine, for once.
+	// The server's clock says that the server starts in a minute, so a name that it has never seen
+	// is in quarantine, once.
 	if _, err := other.Semaphore("c", 1).TryAcquire(ctx); !isReason(err, driver.ReasonQuarantine) {
 		t.Errorf("a new name: %v, want quarantine", err)
 	}
 	began := time.Now()
-	var inPlace, after *dlock.Lease // of the dead holder's slot and mutex
+	var inPlace, after *dlock.Lease // leases on the dead holder's slot and mutex
 	for time.Since(began) < 3*quarantineTTL/2 || (inPlace == nil || after == nil) && ctx.Err() == nil {
 		lease, err := other.Semaphore("a", 2).TryAcquire(ctx)
 		switch {
@@ -168,7 +169,7 @@ func TestServerClockBack(t *testing.T) {
 		case !isReason(err, driver.ReasonFull):
 			t.Fatalf("the mutex is held: %v", err)
 		}
-		time.Sleep(20 * time.Millisecond) // until the next look, bounded above
+		time.Sleep(20 * time.Millisecond) // until the next check, which a deadline limits
 	}
 	if took := time.Since(began); took > 2*quarantineTTL {
 		t.Errorf("what the dead host held was granted after %v", took)
@@ -204,12 +205,12 @@ func TestServerClockBack(t *testing.T) {
 	}
 }
 
-// A server notes instants while its clock is ahead. When the clock is right again, they stop no
-// timer, pause no name, and do not hide that nothing runs. TestConformanceMiniredis has the other
-// steps.
+// Instants that the server recorded while its clock was ahead stop no timer, pause no name, and do
+// not hide that nothing runs, once the clock is correct again. TestConformanceMiniredis tests the
+// other steps.
 //
-// Fails when a latest tick, a release, a success or the end of a pause that lies in the server's
-// future is believed.
+// Fails when the script accepts a latest tick, a release, a success or the end of a pause in the
+// server's future.
 func TestServerClockWasAhead(t *testing.T) {
 	t.Parallel()
 	dlocktest.Run(t, dlocktest.Harness{Features: features, Only: "clock/was 2h0m0s ahead",

@@ -21,7 +21,7 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// clusterOf starts a Cluster of three and opens a store on it that grants on every node.
+// clusterOf starts a Cluster of three and opens a store that grants on every node.
 func clusterOf(t *testing.T, opts redislock.Options) (*redistest.Cluster, *redislock.Store) {
 	t.Helper()
 	cluster := redistest.NewCluster(t, 3)
@@ -49,7 +49,7 @@ func clusterOf(t *testing.T, opts redislock.Options) (*redistest.Cluster, *redis
 	return cluster, store
 }
 
-// A node that hangs affects only its own names: a call for many names returns the answers of the
+// A node that hangs affects only its own names. A call for many names returns the answers of the
 // other nodes.
 //
 // Fails when runAll makes one pipeline for all nodes.
@@ -113,8 +113,8 @@ func TestHungNodeCostsOnlyItsOwnNames(t *testing.T) {
 	}, func(i int) bool { return results[i].Outcome != driver.GrantUnknown })
 }
 
-// By default go-redis asks any node, even one that hangs, about commands, and with the documented
-// rights it asks again for each acquire.
+// By default, go-redis asks any node about commands, even one that hangs. With the documented
+// permissions, it asks again for each acquire.
 //
 // Fails when OwnPool leaves go-redis' routing policies on.
 func TestAcquireAsksNoOtherNode(t *testing.T) {
@@ -138,14 +138,15 @@ func TestAcquireAsksNoOtherNode(t *testing.T) {
 	}
 }
 
-// A node that hangs for several trust windows costs a process only its leases on that node, even if
-// they are many; the others are renewed, and acquires on the other nodes are as fast as before.
-// When the node is back it grants again, and slots released meanwhile are free there.
+// If a node hangs for several trust windows, a process loses only its leases on that node, even if
+// there are many. Other leases are renewed, and acquires on other nodes are as fast as before. When
+// the node is back, it grants again, and slots released meanwhile are free there.
 //
-// make proof WHAT=cluster runs it with 10,000 leases and the default TTL for half a minute.
+// "make proof WHAT=cluster" runs this test with 10,000 leases and the default TTL for half a
+// minute.
 //
-// Fails when runAll makes one pipeline for all nodes, and when the Session has one renewQueue
-// for all.
+// Fails when runAll makes one pipeline for all nodes, and when the Session has one renewQueue for
+// all.
 func TestHungNodeCostsOnlyItsOwnLeases(t *testing.T) {
 	t.Parallel()
 	count, hangs, ttl := testkit.Rounds(t, 600, 10_000), 9*time.Second, 3*time.Second
@@ -172,7 +173,7 @@ func TestHungNodeCostsOnlyItsOwnLeases(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	// measure acquires on the nodes that work, one after the other.
+	// measure acquires on the other nodes, one after the other.
 	hung := cluster.Nodes[1]
 	lives := func(name string) bool { return store.Shard(name) == hung.Addr() }
 	n := 0
@@ -192,7 +193,7 @@ func TestHungNodeCostsOnlyItsOwnLeases(t *testing.T) {
 			if err := lease.Release(t.Context()); err != nil {
 				t.Errorf("on a node that is well: %v", err)
 			}
-			time.Sleep(5 * time.Millisecond) // a pace, not a wait
+			time.Sleep(5 * time.Millisecond) // sets the pace; the test does not rely on it
 		}
 		slices.Sort(took)
 		return took
@@ -203,7 +204,7 @@ func TestHungNodeCostsOnlyItsOwnLeases(t *testing.T) {
 	}
 	began := time.Now()
 	meanwhile := measure(began.Add(hangs / 2))
-	// Release waits for StoreTimeout where the node hangs, and nowhere else.
+	// Release waits for StoreTimeout only on the node that hangs.
 	given := map[*dlock.Lease]bool{}
 	for i := range 12 {
 		lease := leases[i]
@@ -261,12 +262,12 @@ func TestHungNodeCostsOnlyItsOwnLeases(t *testing.T) {
 	}
 }
 
-// A master of a Cluster is suspended, replaced, and resumed. Until it learns of its successor, a
-// few milliseconds later, it grants to a host that has open connections and made no call meanwhile.
-// The test shows the extent: each slot can be held twice, the second holder loses it with its next
+// A master of a Cluster is suspended, replaced and resumed. For a few milliseconds, until it learns
+// of its successor, it grants to a host with open connections that has made no call meanwhile. The
+// test shows the extent: a slot can be held twice, the second holder loses it with its next
 // heartbeat, and its fence is the higher one.
 //
-// Fails when the old master keeps granting, or its grant can be renewed.
+// Fails when the old master keeps granting, or when its grant can be renewed.
 func TestClusterMasterThatStoodStill(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -303,9 +304,9 @@ func TestClusterMasterThatStoodStill(t *testing.T) {
 		}
 		return results[0].Outcome
 	}
-	take(onAll(), "before") // so that the name is known
+	take(onAll(), "before") // makes the name known
 	victim := masterOf(t, cluster, "{job}:slot:index")
-	// This host does not learn of the failover: it calls the old master, even after the Cluster
+	// This host does not learn of the failover. It calls the old master even after the Cluster
 	// names another.
 	late := open(redis.NewClient(&redis.Options{Addr: victim.Addr(), Password: canary}),
 		redislock.Options{QuarantineTTL: ttl, Keys: redislock.KeysTagged})

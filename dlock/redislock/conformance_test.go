@@ -19,19 +19,19 @@ import (
 var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
 	PreviousExpired: true, Control: true, Shared: true, Rate: true, Delay: true, Listing: true, Enumeration: true}
 
-// suiteTTL bounds the leases of the suite: long enough for a thousand calls on a busy machine. It
+// suiteTTL is the maximum TTL in the suite, long enough for a thousand calls on a busy machine. It
 // is also how long the suite waits for a server that has just started.
 const suiteTTL = 15 * time.Second
 
-// namespaces returns the New of a Harness: a prefix of its own for each test, a store of its own
-// for each host. The prefix of tests that take several locks in one step has a hash tag. LoseData
-// uses the client owner, which may list keys; the documented user of the store may not.
+// namespaces returns the New of a Harness. Each test has its own prefix, and each host has its own
+// store. In tests that take several locks in one step, the prefix has a hash tag. LoseData uses the
+// client owner, which may list keys; the documented user of the store may not.
 func namespaces(connect func(t testing.TB) redis.UniversalClient, owner redis.UniversalClient,
 	opts redislock.Options) func(testing.TB) dlocktest.Namespace {
 	return func(t testing.TB) dlocktest.Namespace {
 		opts := opts
 		opts.Prefix, opts.QuarantineTTL = shop+rand.Text()+":", suiteTTL
-		if strings.Contains(t.Name(), "/rate/") { // whose windows are longer than the servers have run
+		if strings.Contains(t.Name(), "/rate/") { // the rate windows are longer than the servers have run
 			opts.NoQuarantine = !opts.Embedded
 		}
 		if strings.Contains(t.Name(), "/rate/") || strings.Contains(t.Name(), "/shared/") ||
@@ -71,7 +71,7 @@ func loseData(t testing.TB, client redis.UniversalClient, prefix string) {
 	}
 }
 
-// one makes a client that all tests of a suite share.
+// one returns a function that gives all tests of a suite the same client.
 func one(t *testing.T, client redis.UniversalClient) func(testing.TB) redis.UniversalClient {
 	t.Cleanup(func() { client.Close() })
 	return func(testing.TB) redis.UniversalClient { return client }
@@ -82,7 +82,7 @@ func TestConformanceMiniredis(t *testing.T) {
 	dlocktest.Run(t, dlocktest.Harness{
 		Features: features,
 		New: func(t testing.TB) dlocktest.Namespace {
-			// One for each check: to age all keys of all checks would take long.
+			// Each check has its own server, because aging the keys of all checks would take long.
 			server := ageing(t)
 			client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 			t.Cleanup(func() { client.Close() })
@@ -91,7 +91,7 @@ func TestConformanceMiniredis(t *testing.T) {
 			ahead := time.Duration(0)
 			ns.StepClock = func(by time.Duration) time.Duration {
 				ahead += by
-				server.SetTime(time.Now().Add(ahead)) // its clock does not move then
+				server.SetTime(time.Now().Add(ahead)) // the clock then stands still
 				return ahead
 			}
 			return ns
@@ -99,8 +99,8 @@ func TestConformanceMiniredis(t *testing.T) {
 	})
 }
 
-// A proxy counts round trips at the wire. It slows every call by three milliseconds, so only the
-// tests that count go through it.
+// A proxy counts round trips on the wire. It slows every call by three milliseconds, so only the
+// tests that count use it.
 func TestConformanceSingle(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)
@@ -126,12 +126,12 @@ func TestConformanceSingle(t *testing.T) {
 	})
 }
 
-// The keys of a name in braces, on a server that is no Cluster: what a client of a proxy in front
-// of one would use.
+// The keys have names in braces, but the server is not a Cluster. A client of a proxy in front of a
+// Cluster would use such keys.
 func TestConformanceSingleTagged(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)
-	testkit.Long(t) // it is the store of TestConformanceSingle, with the keys of a Cluster
+	testkit.Long(t) // like TestConformanceSingle with the keys of a Cluster
 	server := redistest.Shared(t)
 	client := redis.NewClient(&redis.Options{Username: app, Password: canary, Addr: server.Addr()})
 	dlocktest.Run(t, dlocktest.Harness{Features: features,
@@ -150,7 +150,7 @@ func TestConformanceCluster(t *testing.T) {
 func TestConformanceSentinel(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)
-	testkit.Long(t) // it is the store of TestConformanceSingle, whose master Sentinel names
+	testkit.Long(t) // like TestConformanceSingle with a master named by Sentinel
 	s := redistest.NewSentinel(t)
 	dlocktest.Run(t, dlocktest.Harness{Features: features, New: func(t testing.TB) dlocktest.Namespace {
 		opts := redislock.Options{Prefix: shop + rand.Text() + ":", QuarantineTTL: suiteTTL,

@@ -11,9 +11,9 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// Update implements driver.Controller. The overrides are kept in the state of the name, which does
-// not expire from then on. Redis replicates asynchronously, so a failover may lose the latest
-// update: Inspect returns the overrides in force.
+// Update implements driver.Controller. It stores the overrides in the state of the name. From then
+// on, the state does not expire. Redis replicates asynchronously, so a failover may lose the latest
+// update. Inspect returns the overrides in force.
 func (s *Store) Update(ctx context.Context, name string, update driver.Update) error {
 	if err := s.checkControl(name, update.Validate()); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (s *Store) Update(ctx context.Context, name string, update driver.Update) e
 	return nil
 }
 
-// Inspect implements driver.Controller, in one pipeline, or on a Cluster one per node.
+// Inspect implements driver.Controller. It uses one pipeline, or on a Cluster one per node.
 func (s *Store) Inspect(ctx context.Context, names ...string) ([]driver.ControlState, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
@@ -96,8 +96,8 @@ func (s *Store) Value(ctx context.Context, name string) (driver.ValueState, erro
 	return parseValueState(answer)
 }
 
-// Revoke implements driver.Controller. The cause is stored in the lease's own key and expires with
-// it.
+// Revoke implements driver.Controller. It stores the cause in the lease's own key, so the cause
+// expires with the lease.
 func (s *Store) Revoke(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Cause) error {
 	if err := s.checkControl(name, by.Validate()); err != nil {
 		return err
@@ -130,11 +130,11 @@ func (s *Store) checkControl(name string, invalid error) error {
 }
 
 func originJSON(o driver.Cause) string {
-	b, _ := json.Marshal(o) // two strings always marshal
+	b, _ := json.Marshal(o) // marshaling two strings cannot fail
 	return string(b)
 }
 
-// micros rounds up. No time, or less, is 0.
+// micros rounds up. It returns 0 for zero and negative durations.
 func micros(d time.Duration) int64 {
 	if d <= 0 {
 		return 0

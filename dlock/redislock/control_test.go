@@ -27,7 +27,7 @@ func limit(t *testing.T, store *redislock.Store, name string, slots int) {
 	}
 }
 
-// The text of a holder or a cause is never taken for a revocation or a fence.
+// The text of a holder or a cause never counts as a revocation or a fence.
 //
 // Fails when extend.lua searches the whole value for the word; when the cause is stored unescaped;
 // when revoke.lua takes the last fence in the value.
@@ -68,10 +68,10 @@ func TestTextsAreNoRevocation(t *testing.T) {
 	}
 }
 
-// A lowered limit holds even if keys are deleted by hand: deleting a lease frees its place
-// immediately, and without the index only slots below the limit are granted.
+// A lowered limit holds even if keys are deleted by hand. A deleted lease frees its place
+// immediately. Without the index, only slots below the limit are granted.
 //
-// Fails when the slot alone decides (one more is granted for each that is released below the
+// Fails when the slot alone decides (one more is granted for each slot that is released below the
 // limit), and when the index is trusted (it is full until the leases would have ended).
 func TestLimitAndDeletedKeys(t *testing.T) {
 	t.Parallel()
@@ -124,7 +124,7 @@ func TestLimitAndDeletedKeys(t *testing.T) {
 					t.Fatalf("%d were held within a limit of %d: %v", before, lower, err)
 				}
 			}
-			// Without the index leases in the slots above are not counted.
+			// Without the index, leases in slots above the limit do not count.
 			limited := lower
 			lower = 8
 			limit(t, store, "a", lower)
@@ -152,7 +152,7 @@ func TestLimitAndDeletedKeys(t *testing.T) {
 	}
 }
 
-// Overrides do not expire, unlike everything else of a name.
+// Overrides do not expire, unlike all other data of a name.
 //
 // Fails when update.lua does not remove the expiry of the state, when acquire.lua, extend.lua or
 // release.lua sets it again, and when acquire.lua keeps an expiry that another program has set.
@@ -186,8 +186,8 @@ func TestOverridesDoNotExpire(t *testing.T) {
 	if ttl := client.PTTL(ctx, prefix+"a:slot:state").Val(); ttl != -1 {
 		t.Errorf("the overrides end in %v", ttl)
 	}
-	// A host of a version without overrides makes the state expire; then the last host of that
-	// version stops.
+	// A host with a version without overrides makes the state expire. Then the last such host
+	// stops.
 	client.PExpire(ctx, prefix+"a:slot:state", time.Hour)
 	if _, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 1, Token: "v",
 		TTL: quarantineTTL}); err != nil {
@@ -196,7 +196,7 @@ func TestOverridesDoNotExpire(t *testing.T) {
 	if ttl := client.PTTL(ctx, prefix+"a:slot:state").Val(); ttl != -1 {
 		t.Errorf("the overrides end in %v", ttl)
 	}
-	// If everything else is lost, no override is, and the version keeps growing even when the
+	// No override is lost if all other data are lost. The version keeps growing even if the
 	// overrides are lost.
 	client.Del(ctx, prefix+"a:slot:index", prefix+"a:slot:tokens", prefix+"a:slot:0")
 	first, err := store.Inspect(ctx, "a")
@@ -211,10 +211,10 @@ func TestOverridesDoNotExpire(t *testing.T) {
 	}
 }
 
-// A malformed override: a pause counts whatever its cause, and anything else malformed is an error
-// that names the key.
+// A malformed pause counts whatever its cause. Any other malformed override is an error that names
+// the key.
 //
-// Fails when a pause counts only with its cause; when Inspect makes up causes.
+// Fails when a pause counts only with its cause; when Inspect invents causes.
 func TestForeignOverrides(t *testing.T) {
 	t.Parallel()
 	prefix := unique("foreign")
@@ -277,7 +277,7 @@ func TestForeignOverrides(t *testing.T) {
 	}
 }
 
-// An update in the other form of the keys is refused, because no host would see it.
+// An update with the other form of the keys is refused, because no host would see it.
 //
 // Fails when update.lua does not check the form.
 func TestUpdatesInTheOtherFormAreRefused(t *testing.T) {
@@ -295,10 +295,10 @@ func TestUpdatesInTheOtherFormAreRefused(t *testing.T) {
 	}
 }
 
-// Overrides and leases survive if the server's settings preserve them; a pause is reported even
-// during the quarantine.
+// Overrides and leases survive a restart if the server's settings preserve them. A pause is
+// reported even during the quarantine.
 //
-// Fails when the quarantine comes before the overrides.
+// Fails when the quarantine is checked before the overrides.
 func TestPausedWhileQuarantined(t *testing.T) {
 	t.Parallel()
 	prefix := unique("quarantine")
@@ -326,7 +326,8 @@ func TestPausedWhileQuarantined(t *testing.T) {
 	refused(driver.ReasonQuarantine)
 }
 
-// A call that does not reach the server is an error, never "not held" and never no overrides.
+// A call that does not reach the server returns an error, never ErrNotHeld and never empty
+// overrides.
 //
 // Fails when the error of one call in a pipeline is ignored.
 func TestUpdatesWithoutAServer(t *testing.T) {

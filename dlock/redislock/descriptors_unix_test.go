@@ -24,8 +24,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// starvingEnv has the address of the server for a test binary that is to be a process without file
-// descriptors.
+// starvingEnv is the environment variable that makes the test binary a process without free file
+// descriptors. Its value is the server's address.
 const starvingEnv = "TICKSLOT_TEST_STARVING"
 
 func init() {
@@ -34,8 +34,8 @@ func init() {
 	}
 }
 
-// starving runs two timers and reports each run. It obeys commands, one per line (starve, feed, and
-// store, which asks for its status), and answers each with a line.
+// starving runs two timers and reports each run. It reads commands, one per line (starve, feed, and
+// store, which asks for the store's status), and answers each with a line.
 func starving(addr string) {
 	redis.SetLogger(quiet{})
 	client := redis.NewClient(&redis.Options{Addr: addr, Password: canary})
@@ -68,7 +68,7 @@ func starving(addr string) {
 		limit := before
 		switch orders.Text() {
 		case "starve":
-			limit.Cur = 3 // open ones stay open; no new one can be opened
+			limit.Cur = 3 // keeps open descriptors but prevents new ones
 			err = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
 		case "feed":
 			err = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
@@ -78,11 +78,11 @@ func starving(addr string) {
 	os.Exit(0)
 }
 
-// When connections break and no file descriptors are left for new ones, only the store fails:
-// timers follow their OnStoreDown, and recover without a restart when there are descriptors again.
+// If connections break and no file descriptors are left for new ones, only the store fails. Timers
+// follow their OnStoreDown and recover without a restart when descriptors are available again.
 //
-// Fails when the store takes an error of the connection for "not acquired" (nothing runs), and when
-// the breaker does not close again.
+// Fails when the store takes a connection error for "not acquired" (nothing runs), and when the
+// breaker does not close again.
 func TestI7NoFileDescriptors(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -111,7 +111,8 @@ func TestI7NoFileDescriptors(t *testing.T) {
 		cmd.Wait()
 	}()
 	lines := bufio.NewScanner(out)
-	// until reads to a line of each of the beginnings, and returns how often each line came.
+	// until reads until each of the prefixes has occurred, and returns how often each line
+	// occurred.
 	until := func(what string, beginnings ...string) map[string]int {
 		t.Helper()
 		seen := map[string]int{}
@@ -145,7 +146,7 @@ func TestI7NoFileDescriptors(t *testing.T) {
 	}
 	until("connections that are there go on", local, skip)
 	proxy.Reset()
-	for range 3 { // a run that was granted before may say so late
+	for range 3 { // a run that was granted before may report late
 		until("no descriptors", degraded)
 	}
 	for range 10 {

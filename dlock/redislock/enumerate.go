@@ -12,19 +12,20 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// pageKeys is about how many names and slots a page of Enumerate looks at. More would block the
-// server for longer than the five to ten milliseconds that these take. All slots of a name are in
-// one page.
+// pageKeys is about how many names and slots a page of Enumerate examines. They take the server
+// five to ten milliseconds, and more would block it for longer. All slots of a name are on one
+// page.
 const pageKeys = 2_000
 
-// Enumerate implements driver.Enumerator. It is one script, which writes nothing. A page is shorter
-// than limit if it has looked at 2,000 names and slots, or one name with more.
+// Enumerate implements driver.Enumerator. It is one script that writes nothing. A page is shorter
+// than limit if the script has examined 2,000 names and slots, or one name with more.
 //
-// It finds names by a set, to which the first grant of a name and some later grants and extensions
-// add it: see the package doc. A lease whose value was changed by hand may have no Holder.
+// It finds names through a set. The first grant of a name and some later grants and extensions add
+// the name to it: see the package comment. If the value of a lease was changed by hand, its Holder
+// may be zero.
 //
-// On a Cluster all names have to be on one node, as they are if the Prefix has a hash tag, such as
-// {shop}:. Without a hash tag it returns an error that matches errors.ErrUnsupported.
+// On a Cluster, all names must be on one node. A Prefix with a hash tag, such as {shop}:, ensures
+// this. Without a hash tag, Enumerate returns an error that matches errors.ErrUnsupported.
 func (s *Store) Enumerate(ctx context.Context, after string, limit int) (driver.LeasePage, error) {
 	if err := s.Check(); err != nil {
 		return driver.LeasePage{}, err
@@ -46,8 +47,8 @@ func (s *Store) Enumerate(ctx context.Context, after string, limit int) (driver.
 var errScattered = fmt.Errorf("redislock: on a Cluster, leases can be listed only if all names are on one node: put "+
 	"braces into Options.Prefix, as in {shop}: (%w)", errors.ErrUnsupported)
 
-// releaseRetentionMillis returns for how many milliseconds a release is kept; 0 where Enumerate
-// cannot read it.
+// releaseRetentionMillis returns how long a release is kept, in milliseconds. It returns 0 if
+// Enumerate could not read the release.
 func (s *Store) releaseRetentionMillis() int64 {
 	if s.sharedKeys() == "" {
 		return 0
@@ -56,7 +57,7 @@ func (s *Store) releaseRetentionMillis() int64 {
 }
 
 // parsePage parses the answer of enumerate.lua. It skips members of the set that are not names of
-// this store, and so were added by hand.
+// this store, because these were added by hand.
 func (s *Store) parsePage(a []any) (page driver.LeasePage, err error) {
 	if len(a)%5 != 2 {
 		return page, fmt.Errorf("%w: %d values", errAnswer, len(a))
@@ -75,7 +76,7 @@ func (s *Store) parsePage(a []any) (page driver.LeasePage, err error) {
 			continue
 		}
 		text, _ := a[i+4].(string)
-		held, _ := parseValue(text) // a malformed value holds the slot as well
+		held, _ := parseValue(text) // a slot with a malformed value is held, too
 		l := held.info(now, number(a[i+2]))
 		if ago := number(a[i+3]); ago >= 0 {
 			l.ReleasedAgo = max(time.Microsecond, milliseconds(ago))
@@ -89,7 +90,7 @@ func (s *Store) parsePage(a []any) (page driver.LeasePage, err error) {
 	return page, nil
 }
 
-// nameOf returns the name that the key of a state belongs to.
+// nameOf returns the name that a state key belongs to.
 func (s *Store) nameOf(state string) (name string, mutex, ok bool) {
 	name, mutex = strings.CutSuffix(state, mutexState)
 	if !mutex {
@@ -102,17 +103,18 @@ func (s *Store) nameOf(state string) (name string, mutex, ok bool) {
 	return name, mutex, s.state(name, mutex) == state && driver.CheckName(name) == nil
 }
 
-// clockStep is how far a clock may seem to go back, in ms, although nobody set it.
+// clockStep is how far a clock may seem to go back, in ms, without having been set.
 const clockStep = 1_000
 
-// info describes a lease that is held at the server's time now (ms), and whose key lasts for
-// another left ms.
+// info describes a lease that is held at now, the server's time in ms. The lease's key has left ms
+// to live.
 func (s stored) info(now, left int64) driver.LeaseInfo {
 	l := driver.LeaseInfo{Holder: s.holder(), Fence: driver.Fence(max(0, s.Fence)), ExpiresIn: milliseconds(left)}
 	if s.AcquiredAt > 0 {
 		l.HeldFor = milliseconds(now - s.AcquiredAt)
 	}
-	// If more is left than the last extension gave, the clock was set back, or the key is not ours.
+	// If more time is left than the last extension gave, the clock was set back or the key is not
+	// ours.
 	if s.TTL > 0 && left >= 0 && left-s.TTL <= clockStep {
 		l.RenewedAgo = max(time.Microsecond, min(milliseconds(s.TTL-left), l.HeldFor))
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// listed returns the leases on all pages, by name and slot, such as "a/0"; a mutex is "a".
+// listed returns the leases on all pages by name and slot, such as "a/0". A mutex is "a".
 func listed(t *testing.T, store *redislock.Store) map[string]driver.LeaseInfo {
 	t.Helper()
 	found := map[string]driver.LeaseInfo{}
@@ -57,11 +57,11 @@ func release(t *testing.T, store *redislock.Store, g driver.Grant) {
 	}
 }
 
-// The commands within the scripts, as the server counts them: in the common case an acquire and a
-// heartbeat cost as many as they would without Enumerate, a release one more.
+// The server counts the commands in the scripts. In the common case, Enumerate costs an acquire and
+// a heartbeat no command, and a release one.
 //
-// Fails when a name is noted with every grant, when a grant removes the release before it, or a
-// heartbeat writes a value again.
+// Fails when every grant adds its name, when a grant removes the release before it, or when a
+// heartbeat rewrites a value.
 func TestCommandsOfACall(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -87,7 +87,7 @@ func TestCommandsOfACall(t *testing.T) {
 			for cmd, n := range after {
 				n -= before[cmd]
 				if cmd == "info" {
-					n-- // that of this test
+					n-- // the test's own command
 				}
 				if n > 0 && cmd != "evalsha" {
 					list = append(list, fmt.Sprintf("%s=%d", cmd, n))
@@ -105,7 +105,7 @@ func TestCommandsOfACall(t *testing.T) {
 				t.Error(r, err)
 			}
 		}
-		for range 2 { // the first grant of a name notes more, and the first use of a script loads it
+		for range 2 { // the first grant of a name adds it, and the first use of a script loads it
 			g = acquire(t, store, "a", c.slots)
 			extend()
 			release(t, store, g)
@@ -134,11 +134,10 @@ func commands(t *testing.T, s *redistest.Server) map[string]int {
 	return counts
 }
 
-// Names that are not used any more leave the sets, a few with each name that is noted, and the sets
-// expire with the last name. One that is in use is noted again, by its grants and by its
-// heartbeats.
+// Each time that a name is added to the sets, a few names that are no longer used are removed. The
+// sets expire with the last name. A name in use is added again by its grants and heartbeats.
 //
-// Fails when extend.lua notes no name, or nothing trims the sets.
+// Fails when extend.lua adds no name, or when nothing trims the sets.
 func TestNamesInUse(t *testing.T) {
 	t.Parallel()
 	prefix := unique("inuse")
@@ -154,7 +153,7 @@ func TestNamesInUse(t *testing.T) {
 		}
 	}
 	extend()
-	long := 2 * time.Hour // ago
+	long := 2 * time.Hour // in the past
 	for i := range 25 {
 		state := fmt.Sprintf("%sold-%d:slot:mutex", prefix, i)
 		client.ZAdd(ctx, names, redis.Z{Member: state})
@@ -195,7 +194,7 @@ func TestNamesInUse(t *testing.T) {
 
 // A release is kept for a minute, without the token, which is a secret.
 //
-// Fails when it has no expiry.
+// Fails when the release has no expiry.
 func TestReleasesAreKeptForAMinute(t *testing.T) {
 	t.Parallel()
 	prefix := unique("released")
@@ -223,10 +222,10 @@ func TestReleasesAreKeptForAMinute(t *testing.T) {
 	}
 }
 
-// Even if others write into the keys, Enumerate returns the leases that it understands, and a grant
-// does not depend on the sets.
+// If other programs write to the keys, Enumerate returns the leases that it can parse. Grants do
+// not depend on the sets.
 //
-// Fails when a script calls ZADD for the sets, and not pcall.
+// Fails when a script uses call instead of pcall for a ZADD to the sets.
 func TestEnumerateAmongNonsense(t *testing.T) {
 	t.Parallel()
 	prefix := unique("nonsense")
@@ -273,10 +272,10 @@ func TestEnumerateAmongNonsense(t *testing.T) {
 	}
 }
 
-// A page looks at a bounded number of keys, however many leases are requested, so that it does not
-// block the server for long.
+// A page examines a limited number of keys, however many leases are requested. So it does not block
+// the server for long.
 //
-// Fails when only the leases are counted, and many names have none.
+// Fails when only leases are counted and many names have none.
 func TestAPageIsBounded(t *testing.T) {
 	t.Parallel()
 	prefix := unique("bounded")
@@ -300,15 +299,15 @@ func TestAPageIsBounded(t *testing.T) {
 			break
 		}
 	}
-	if pages != 5 || leases != 2 { // of 2,000 names each, and the rest; awake was released
+	if pages != 5 || leases != 2 { // 2,000 names each, and the rest; awake was released
 		t.Errorf("%d leases behind %d pages", leases, pages)
 	}
 }
 
-// On a Cluster all names are listed if the Prefix keeps them on one node. Otherwise an error says
-// how to do that, and nothing is written that Enumerate could not read.
+// On a Cluster, all names are listed if the Prefix keeps them on one node. Otherwise an error says
+// how to do this, and nothing is written that Enumerate could not read.
 //
-// Fails when keys without a hash tag share a set on some node.
+// Fails when keys without a hash tag share a set on one node.
 func TestEnumerateOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster, scattered := clusterOf(t, redislock.Options{})
@@ -326,7 +325,7 @@ func TestEnumerateOnACluster(t *testing.T) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Username: app, Password: canary, Addrs: cluster.Addrs()})
 	defer client.Close()
 	for _, prefix := range []string{"{shop}:", "shop:{mail}:"} {
-		if prefix[0] == '{' { // the documentation says to permit these keys
+		if prefix[0] == '{' { // docs/redis.md says to permit these keys
 			if err := permit(cluster, "~{{shop}:*"); err != nil {
 				t.Fatal(err)
 			}
@@ -343,7 +342,7 @@ func TestEnumerateOnACluster(t *testing.T) {
 	}
 }
 
-// permit lets the application's user use more keys.
+// permit lets the application's user use additional keys.
 func permit(cluster *redistest.Cluster, keys string) error {
 	for _, node := range cluster.Nodes {
 		if err := node.Client().Do(context.Background(), "ACL", "SETUSER", app, keys).Err(); err != nil {

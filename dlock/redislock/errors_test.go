@@ -16,10 +16,10 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// A server that is out of memory grants no new leases, which is an error and not a refusal; held
-// leases can be released, and everything works again when there is memory.
+// If a server is out of memory, acquires return an error, not a refusal. Held leases can be
+// released. When memory is available again, everything works.
 //
-// Fails when the error is taken for "not acquired".
+// Fails when the error counts as "not acquired".
 func TestServerOutOfMemory(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -43,7 +43,7 @@ func TestServerOutOfMemory(t *testing.T) {
 		}
 	}
 	limit("1")
-	// Others would shorten a lease that lasts longer than its value says.
+	// Otherwise other hosts would shorten a lease that lasts longer than its value says.
 	if r, err := store.Extend(ctx, quarantineTTL, short); err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("a heartbeat with a longer TTL, which cannot be written: %v, %v", r, err)
 	}
@@ -70,9 +70,9 @@ func TestServerOutOfMemory(t *testing.T) {
 	}
 }
 
-// A server that has forgotten its scripts is sent them again, within the same call.
+// If a server has forgotten its scripts, the same call sends them again.
 //
-// Fails when a script is only ever called by its digest.
+// Fails when a script is called only by its digest.
 func TestScriptsAreSentAgain(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -123,8 +123,8 @@ func TestScriptsAreSentAgain(t *testing.T) {
 	}
 }
 
-// If a name's keys are moved to another node of the Cluster, its leases stay: calls follow.
-// Half-way they may fail, which is no loss.
+// If a name's keys are moved to another node of the Cluster, its leases stay, and calls follow.
+// During the move, calls may fail, but no lease is lost.
 //
 // Fails when redirections are not followed.
 func TestClusterMovesASlot(t *testing.T) {
@@ -133,7 +133,7 @@ func TestClusterMovesASlot(t *testing.T) {
 	cluster := redistest.NewCluster(t, 3)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Username: app, Password: canary, Addrs: cluster.Addrs()})
 	defer client.Close()
-	const ttl = 5 * time.Second // a busy machine needs more than one to move the slot
+	const ttl = 5 * time.Second // on a busy machine, moving the slot takes more than one beat
 	store := open(t, client, redislock.Options{Prefix: shop, QuarantineTTL: ttl})
 	awake(t, store)
 	ctx := t.Context()
@@ -181,7 +181,8 @@ func TestClusterMovesASlot(t *testing.T) {
 		move = append(move, key)
 	}
 	do(from, move...)
-	// Half-way, the driver may not find the keys. That is unknown, not a loss: it is asked again.
+	// During the move, the driver may not find the keys. The outcome is then unknown, not lost, and
+	// the session asks again.
 	if r, err := store.Extend(ctx, 5*ttl/6, granted); err == nil && r[0].Outcome != driver.GrantOK ||
 		err != nil && strings.Contains(err.Error(), "pass a *redis.ClusterClient") {
 		t.Errorf("extend, moved, and only the old node says so: %v, %v", r, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 )
 
-// A semaphore with two slots on Redis (an embedded one here).
+// This semaphore has two slots on Redis, here an embedded server.
 func ExampleNew() {
 	mini, err := miniredis.Run()
 	if err != nil {
@@ -52,7 +52,7 @@ func ExampleNew() {
 	// refused: full
 }
 
-// List tells operators who holds which slot, and for how long yet unless it is renewed.
+// List tells operators who holds which slot, and how long each lease lasts unless it is renewed.
 func ExampleStore_List() {
 	ctx := context.Background()
 	mini, err := miniredis.Run()
@@ -82,7 +82,7 @@ func ExampleStore_List() {
 		defer lease.Release(ctx)
 	}
 
-	leases, err := store.List(ctx, "resize-images", 3) // a timer's slots have the name "timer:" + its name
+	leases, err := store.List(ctx, "resize-images", 3) // for a timer, the name is "timer:" + its name
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -95,7 +95,7 @@ func ExampleStore_List() {
 	// slot 1: web-2/42/abcd, ends within 15s: true
 }
 
-// With Sentinel, list all sentinels, the same on every host.
+// With Sentinel, list all sentinels in the same way on every host.
 func ExampleNewFailover() {
 	store := redislock.NewFailover(&redis.FailoverOptions{
 		MasterName:    "mymaster",

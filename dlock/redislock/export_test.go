@@ -8,19 +8,19 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// SetHostClock makes Audit take another clock for this host's.
+// SetHostClock replaces the host's clock that Audit reads.
 func (s *Store) SetHostClock(now func() time.Time) { s.hostClock = now }
 
-// MaxInFlight is how many round trips may be in flight.
+// MaxInFlight exports maxInFlight.
 const MaxInFlight = maxInFlight
 
-// ScriptItems is how many leases one run of a script handles.
+// ScriptItems exports scriptItems.
 const ScriptItems = scriptItems
 
 // MaxIdleTime is how long a connection may be idle before it is discarded.
 const MaxIdleTime = rediskit.MaxIdleTime
 
-// OwnPool opens a pool as New does.
+// OwnPool opens a pool in the same way as New.
 var OwnPool = rediskit.OwnPool
 
 // Waiting returns how many calls wait to be sent.
@@ -36,13 +36,13 @@ func (s *Store) Note() string { return s.serverKey() }
 // Key returns the key of a mutex.
 func (s *Store) Key(name string) string { return s.keys(name, true).base }
 
-// Client returns the client that the store makes its calls with.
+// Client returns the client that the store uses for its calls.
 func (s *Store) Client() redis.UniversalClient { return s.client }
 
-// ErrTooLate is in the error of a call that ended too long after the sentinels were asked.
+// ErrTooLate is the error of a call that ended too long after the sentinels were asked.
 var ErrTooLate = errTooLate
 
-// TrustMaster makes the last answer of the sentinels fresh.
+// TrustMaster makes the last answer of the sentinels fresh again.
 func (s *Store) TrustMaster() {
 	r := *s.masters.reign.Load()
 	r.asked = time.Now()

@@ -12,16 +12,16 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// Extend and Release handle many leases at once, whose names may be on different nodes of a
-// Cluster.
+// This file implements Extend and Release. They handle many leases at once, whose names may be on
+// different nodes of a Cluster.
 
-// A batch is a call for the grants that its indexes name.
+// A batch is a call for some of the grants, given by their indexes.
 type batch struct {
 	call
 	indexes []int
 }
 
-// Extend implements driver.Store. It does not wait to share a round trip.
+// Extend implements driver.Store. It never waits for a shared round trip.
 func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	if ttl < time.Millisecond || ttl > s.MaxTTL() {
 		return nil, fmt.Errorf("redislock: a TTL of %v: must be 1ms to %v (QuarantineTTL)", ttl, s.MaxTTL())
@@ -29,7 +29,7 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...driver.
 	batches, err := s.batches(grants, extendScript, []any{rediskit.Millis(ttl), rediskit.Millis(longRetention),
 		rediskit.Millis(s.retention()), s.sharedKeys()}, func(run []int) []any {
 		var words strings.Builder
-		words.Grow(32 * len(run)) // tokens of a Session have 26 bytes
+		words.Grow(32 * len(run)) // a Session's tokens have 26 bytes
 		for _, i := range run {
 			words.WriteString(slotArg(&grants[i]))
 			words.WriteByte(' ')
@@ -64,7 +64,7 @@ func (s *Store) Release(ctx context.Context, grants ...driver.Grant) ([]driver.R
 	}
 	if len(batches) == 1 {
 		b := batches[0]
-		c := b.call // a copy, because do may still write to it after ctx ended
+		c := b.call // a copy, because do may still write to the call after ctx has ended
 		if b.failure = s.batcher.do(ctx, &c); b.failure == nil {
 			b.answer = c.answer
 		}
@@ -77,7 +77,7 @@ func (s *Store) Release(ctx context.Context, grants ...driver.Grant) ([]driver.R
 	return s.results(ctx, batches, len(grants), parseRelease)
 }
 
-// slotArg returns the number of a slot as an argument; "" for a mutex.
+// slotArg returns the number of a slot as an argument, or "" for a mutex.
 func slotArg(g *driver.Grant) string {
 	if g.Slots == 0 {
 		return ""
@@ -85,8 +85,8 @@ func slotArg(g *driver.Grant) string {
 	return strconv.Itoa(g.Slot)
 }
 
-// batches divides the grants into runs of a script: at most scriptItems leases each, and of a
-// single name if the keys must be on one node.
+// batches divides the grants into runs of a script. A run has at most scriptItems leases. If keys
+// must be on one node, a run has only one name.
 func (s *Store) batches(grants []driver.Grant, script *rediskit.Script, common []any,
 	items func(run []int) []any) ([]*batch, error) {
 	if err := s.Check(); err != nil {
@@ -129,7 +129,8 @@ func (s *Store) states(grants []driver.Grant, run []int) []string {
 
 // leases returns the keys of a run's leases, which all belong to one name, and of its index or
 // tokens. While a Cluster moves a slot, a node that has only some of the declared keys answers
-// TRYAGAIN. Undeclared keys would look missing there, and a lease would seem lost.
+// TRYAGAIN. If the keys were not declared, they would look missing there, and the leases would seem
+// lost.
 func (s *Store) leases(grants []driver.Grant, run []int) []string {
 	k := s.keys(grants[run[0]].Name, grants[run[0]].Slots == 0)
 	keys := make([]string, 0, len(run)+1)

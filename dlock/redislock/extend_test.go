@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// For each further lease a heartbeat makes two allocations: the key of the lease, and the argument
+// For each additional lease, a heartbeat makes two allocations: the lease's key and the argument
 // that the driver sends.
 //
 // Fails when slot and token of each lease are separate arguments (extend.lua's ARGV[3] and
@@ -43,8 +43,8 @@ func TestAllocationsOfARenewal(t *testing.T) {
 
 // Each lease of a run is renewed by its own slot and token, whatever other leases are in the run.
 //
-// Fails when extend.lua takes only digits for a slot ('(%d*) (%S+) ' finds slot 1 in "-1"), and
-// when a mutex leaves out the blank before its token.
+// Fails when extend.lua accepts only digits for a slot ('(%d*) (%S+) ' finds slot 1 in "-1"), and
+// when the argument of a mutex lacks the blank before its token.
 func TestRunOfDifferentLeases(t *testing.T) {
 	t.Parallel()
 	_, store := shared(t, unique("mixed"))
@@ -76,11 +76,10 @@ func TestRunOfDifferentLeases(t *testing.T) {
 	}
 }
 
-// A foreign value in the place of a name's index costs no lease, of that name or of those that are
+// A foreign value in place of a name's index costs no lease of that name and no lease that is
 // renewed with it.
 //
-// Fails when extend.lua lets an error of the ZADD end the run: then the leases behind it are not
-// renewed.
+// Fails when an error of extend.lua's ZADD ends the run: the leases behind it are then not renewed.
 func TestForeignIndexCostsNoLease(t *testing.T) {
 	t.Parallel()
 	prefix := unique("badindex")
@@ -93,7 +92,7 @@ func TestForeignIndexCostsNoLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		grants = append(grants, g)
-		client.PExpire(ctx, store.Key(name)+":slot:0", time.Minute) // to be seen when it is renewed
+		client.PExpire(ctx, store.Key(name)+":slot:0", time.Minute) // so that a renewal is visible
 	}
 	client.Del(ctx, prefix+"bad:slot:index")
 	client.LPush(ctx, prefix+"bad:slot:index", "x")
@@ -109,16 +108,16 @@ func TestForeignIndexCostsNoLease(t *testing.T) {
 	}
 }
 
-// A run may outlast the time after which an unused name is forgotten: its heartbeats postpone the
-// expiry of state and index, once a day, and set no expiry on a state with overrides. And the index
-// learns when the lease ends.
+// A run may last longer than an unused name is remembered. Its heartbeats therefore postpone the
+// expiry of the state and the index, once a day. They set no expiry on a state with overrides. They
+// also update the lease's end in the index.
 //
-// Fails when extend.lua does none of these.
+// Fails when extend.lua omits any of these.
 func TestHeartbeatKeepsTheNameKnown(t *testing.T) {
 	t.Parallel()
 	prefix := unique("kept")
 	client, _ := shared(t, prefix)
-	store := open(t, client, redislock.Options{Prefix: prefix, Embedded: true}) // its leases may be long
+	store := open(t, client, redislock.Options{Prefix: prefix, Embedded: true}) // allows long leases
 	ctx := t.Context()
 	state, index := prefix+"a:slot:state", prefix+"a:slot:index"
 	g, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 2, Token: "t", TTL: time.Minute})

@@ -17,15 +17,14 @@ import (
 )
 
 const (
-	// masterTrusted is how long an answer of the sentinels is used without asking again. After a
-	// failover, hosts may still call the old master for that long, so the quarantine of the new one
-	// is longer by as much. (The call itself may take longer, but a lease is trusted from when the
-	// call began.)
+	// masterTrusted is how long an answer of the sentinels is used. After a failover, hosts may
+	// still call the old master for this long, so the quarantine of the new master is longer by as
+	// much. The call itself may take longer, but a lease is trusted from the beginning of the call.
 	masterTrusted = time.Second
-	// changeover bounds a call to the master, counted from when the sentinels were asked, and is
+	// changeover limits a call to the master, counted from when the sentinels were asked. It is
 	// also how long a host that learns of a new master makes no calls. So no host calls the new
 	// master while another host still calls the old one. Otherwise a lease renewed only on the new
-	// master would end on the old one, which would then grant its slot a second time.
+	// master could end on the old one, which would then grant its slot a second time.
 	changeover = 2 * masterTrusted
 )
 
@@ -33,31 +32,34 @@ var errFailoverClient = errors.New("redislock: a client of redis.NewFailoverClie
 	"changes, so the store's own connections would stay with the old one: pass its *redis.FailoverOptions to " +
 	"NewFailover")
 
-// NewFailover returns a store on the master that Redis Sentinel names. Close closes everything it
-// opens. It calls no server, so it works while the servers are down. Check reports faults;
-// dlock.NewSession and timer.New call it.
+// NewFailover returns a store on the master that Redis Sentinel names. Close closes everything that
+// the store opens. NewFailover calls no server, so it works while the servers are down. Check
+// reports faults; dlock.NewSession and timer.New call it.
 //
 // A majority of failover.SentinelAddrs must name the same master. If the last answer is more than a
-// second old, a call first asks all sentinels at the same time. It ends two seconds after that
-// question, however long its context allows. So every host leaves an old master within two seconds
-// of the failover, even if that server is still alive and takes itself for the master, because it
-// was suspended or the sentinels cannot reach it. A host that learns of another master calls none
-// for two seconds, until all others have left the old one. Meanwhile every call is an error of the
-// store, as it is when no majority answers. List all sentinels, the same on every host, each by an
-// address of its own. If several share one address, such as that of a Kubernetes service, the
-// answer of any single sentinel decides, and it may be outdated.
+// second old, a call first asks all sentinels at the same time. The call ends two seconds after
+// this question, even if its context allows more. So every host leaves an old master within two
+// seconds of the failover. This holds even if that server is still alive and acts as a master,
+// because it was suspended or the sentinels cannot reach it. A host that learns of another master
+// makes no calls for two seconds, until all other hosts have left the old one. Until then, every
+// call returns an error of the store, as it does when no majority answers.
 //
-// A busy host sends two small commands to each sentinel in a second, and one call in each second
-// takes an additional round trip. With the default TTL of 15 s a lease has 9 s left when a renewal
-// is due, so these two seconds alone end no lease; the time without any master comes on top.
+// List all sentinels, each with its own address, in the same way on every host. If several share an
+// address, such as that of a Kubernetes service, the answer of any single sentinel decides, and it
+// may be outdated.
 //
-// The limit is kept during every failover. A tick may be started again if the new master did not
-// learn of it. (With KeysTagged, as on a Cluster, the limit is not kept for a name whose first
-// grant the new master did not learn of.)
+// A busy host sends two small commands per second to each sentinel, and one call per second takes
+// an additional round trip. With the default TTL of 15 s, a lease has 9 s left when a renewal is
+// due, so the two seconds alone end no lease. The time without any master adds to them.
 //
-// The store takes from failover MasterName, SentinelAddrs, SentinelUsername, SentinelPassword, and
-// what determines how connections are made (Dialer, TLSConfig, OnConnect, names, passwords and
-// their providers, DB, Protocol). Time-outs, retries and pool sizes are the store's own.
+// The limit holds during every failover. A tick may start again if the new master did not learn of
+// it. With KeysTagged, as on a Cluster, the limit does not hold for a name whose first grant the
+// new master did not learn of.
+//
+// The store takes these fields of failover: MasterName, SentinelAddrs, SentinelUsername,
+// SentinelPassword, and those that determine how connections are made (Dialer, TLSConfig,
+// OnConnect, names, passwords and their providers, DB, Protocol). Timeouts, retries and pool sizes
+// are the store's own.
 func NewFailover(failover *redis.FailoverOptions, opts Options) *Store {
 	size := cmp.Or(opts.PoolSize, rediskit.DefaultPoolSize)
 	f, fault := newMasters(failover, size)
@@ -65,12 +67,11 @@ func NewFailover(failover *redis.FailoverOptions, opts Options) *Store {
 		fault = errors.Join(fault,
 			errors.New("redislock: SharedPool with NewFailover: there is no client whose connections could be used"))
 	}
-	// A client without connections of its own: a hook passes each call on to the client of the
-	// current master.
+	// This client has no connections: a hook passes each call to the client of the current master.
 	client := redis.NewClient(&redis.Options{Addr: "sentinel", PipelinePoolSize: -1})
 	client.AddHook(f)
 	shared := opts
-	shared.SharedPool = true // the client is the store's own
+	shared.SharedPool = true // the store owns the client
 	s := New(client, shared)
 	s.own, s.masters = true, f
 	s.batcher = newBatcher(s.client, size, !s.tagged)
@@ -78,30 +79,30 @@ func NewFailover(failover *redis.FailoverOptions, opts Options) *Store {
 	return s
 }
 
-// masters holds the connections to the sentinels and to the current master.
+// masters holds the connections to the sentinels and the current master.
 type masters struct {
 	name      string
 	sentinels []*redis.Client
-	options   redis.Options // of connections to a master, without its address
+	options   redis.Options // for connections to a master, without its address
 	pool      int
 
-	turn    chan struct{} // held by the goroutine that asks; guards closed and the writing of reign and failure
+	turn    chan struct{} // held by the goroutine that asks; guards closed and writes to reign and failure
 	closed  bool
 	reign   atomic.Pointer[reign]
-	failure atomic.Pointer[error] // why the last question failed; the error of calls whose wait for turn ends
+	failure atomic.Pointer[error] // why the last question failed; returned to calls that end while they wait for turn
 }
 
-// A reign is an answer of the sentinels with the connections to that master. The epoch changes with
-// each failover.
+// A reign is an answer of the sentinels and the connections to the master that they named. The
+// epoch changes with each failover.
 type reign struct {
 	addr, epoch string
 	client      *redis.Client
 	asked       time.Time // just before the sentinels were asked
-	begins      time.Time // until then other hosts may still call the master before this one
+	begins      time.Time // until then, other hosts may still call the previous master
 }
 
 // within reports whether the sentinels were asked less than age ago. The monotonic clock stops
-// while the machine is suspended, so the wall clock has to agree.
+// while the machine is suspended, so the wall clock must agree.
 func (r *reign) within(age time.Duration) bool {
 	if r == nil {
 		return false
@@ -156,7 +157,7 @@ func newMasters(o *redis.FailoverOptions, pool int) (*masters, error) {
 	return m, errors.Join(faults...)
 }
 
-// call makes a call to the present master.
+// call makes a call to the current master.
 func (m *masters) call(ctx context.Context, do func(context.Context, *redis.Client) error) error {
 	r, err := m.current(ctx)
 	if err != nil {
@@ -173,9 +174,9 @@ func (m *masters) call(ctx context.Context, do func(context.Context, *redis.Clie
 		defer cancel()
 	}
 	err = do(ctx, r.client)
-	// The deadline is not enough: a process that was stopped, or a machine that was suspended, may
-	// find the reply before it finds out that the deadline has passed. An error is checked as well:
-	// other commands of its pipeline may have replies, and redis.Nil is one.
+	// The deadline is not enough. After a process was stopped or a machine suspended, the reply may
+	// be read before the deadline is noticed. Errors are checked, too: other commands of the
+	// pipeline may have replies, and redis.Nil is a reply.
 	if last := m.reign.Load(); last == nil || last.client != r.client || !last.within(changeover) {
 		return &lateError{r.addr, err}
 	}
@@ -186,7 +187,7 @@ func (m *masters) call(ctx context.Context, do func(context.Context, *redis.Clie
 // sentinels were asked.
 type lateError struct {
 	addr string
-	err  error // its result; nil: a reply
+	err  error // the result; nil for a reply
 }
 
 func (l *lateError) Error() string {
@@ -204,7 +205,7 @@ func (l *lateError) Unwrap() []error {
 	return []error{errTooLate, l.err}
 }
 
-// current returns the last answer of the sentinels. If that is too old, it asks them again first.
+// current returns the last answer of the sentinels. If it is too old, current asks them first.
 func (m *masters) current(ctx context.Context) (*reign, error) {
 	if r := m.reign.Load(); r.fresh() {
 		return r, nil
@@ -236,9 +237,9 @@ func (m *masters) current(ctx context.Context) (*reign, error) {
 		next.client, next.begins = last.client, last.begins
 	} else {
 		if last != nil {
-			_ = last.client.Close() // which also ends the calls in flight there
-			// Counted from now, not from the question: in between a sentinel that had not switched
-			// yet may have answered another host.
+			_ = last.client.Close() // also ends the calls in flight there
+			// This counts from now, not from the question, because in between a sentinel that had
+			// not switched yet may have answered another host.
 			next.begins = time.Now().Add(changeover)
 		}
 		o := m.options
@@ -250,7 +251,7 @@ func (m *masters) current(ctx context.Context) (*reign, error) {
 }
 
 // MarshalBinary returns the epoch as an argument of acquire.lua. go-redis calls it when it writes
-// the command to a connection, not when the call is made: a call that waited for a connection to
+// the command to a connection, not when the call is made. So a call that waited for a connection to
 // another master sends that master's epoch.
 func (m *masters) MarshalBinary() ([]byte, error) {
 	r := m.reign.Load()
@@ -266,13 +267,13 @@ type vote struct {
 	err         error
 }
 
-// ask returns the answer of a majority of the sentinels, without waiting for the rest.
+// ask returns the answer of a majority of the sentinels without waiting for the others.
 func (m *masters) ask(ctx context.Context) (addr, epoch string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, rediskit.LastResort)
 	defer cancel()
 	votes := make(chan vote, len(m.sentinels))
 	for _, s := range m.sentinels {
-		go func() { votes <- m.askOne(ctx, s) }() // a call ends with ctx, or when the clients are closed
+		go func() { votes <- m.askOne(ctx, s) }() // ends with ctx or when the clients are closed
 	}
 	count := map[vote]int{}
 	var errs []error
@@ -309,7 +310,7 @@ func (m *masters) ask(ctx context.Context) (addr, epoch string, err error) {
 	for _, n := range count {
 		most = max(most, n)
 	}
-	if refused > 0 && most+refused > len(m.sentinels)/2 { // without the refusals there might be a majority
+	if refused > 0 && most+refused > len(m.sentinels)/2 { // without the refusals, there might be a majority
 		return "", "", fmt.Errorf("redislock: %w: a sentinel: %s: %w", driver.ErrSetup, fix, err)
 	}
 	return "", "", fmt.Errorf("redislock: %d of %d sentinels name the same master %q, a majority has to: %w", most,
@@ -323,7 +324,8 @@ var (
 )
 
 func (m *masters) askOne(ctx context.Context, sentinel *redis.Client) vote {
-	// Both in one pipeline. During a failover only the first returns the new address immediately.
+	// One pipeline has both commands. During a failover, only the first returns the new address
+	// immediately.
 	pipe := sentinel.Pipeline()
 	addr := redis.NewStringSliceCmd(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", m.name)
 	about := redis.NewMapStringStringCmd(ctx, "SENTINEL", "MASTER", m.name)
@@ -344,7 +346,7 @@ func (m *masters) askOne(ctx context.Context, sentinel *redis.Client) vote {
 
 func (m *masters) close() {
 	for _, s := range m.sentinels {
-		_ = s.Close() // ends questions in flight
+		_ = s.Close() // also ends questions in flight
 	}
 	m.turn <- struct{}{}
 	defer func() { <-m.turn }()
@@ -383,9 +385,9 @@ func (m *masters) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPi
 		})
 		for _, cmd := range cmds {
 			switch {
-			case errors.Is(err, errTooLate): // each keeps its own error, which says whether it was carried out
+			case errors.Is(err, errTooLate): // each command keeps its own error, which says whether it was executed
 				cmd.SetErr(&lateError{addr, cmd.Err()})
-			case err != nil && addr == "": // no call was made; after one, each command has its own error
+			case err != nil && addr == "": // no call was made; after a call, each command has its own error
 				cmd.SetErr(err)
 			}
 		}

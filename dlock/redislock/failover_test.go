@@ -21,10 +21,10 @@ import (
 )
 
 // The master dies, Sentinel promotes the replica, and the store continues there after the
-// quarantine. Leases never overlap. One of the sentinels hangs meanwhile.
+// quarantine. Leases never overlap. One of the sentinels hangs during the failover.
 //
 // Fails when the pool keeps the address of the first master (nothing is granted any more), and when
-// the first sentinel of the list has to answer.
+// the first sentinel of the list must answer.
 func TestI1SentinelFailover(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -43,13 +43,13 @@ func TestI1SentinelFailover(t *testing.T) {
 	c.Disperse()
 }
 
-// backWithin bounds the time from the death of a master to the first grant of the new one.
+// backWithin is the maximum time from the death of a master to the first grant of the new one.
 const backWithin = 500*time.Millisecond + // down-after-milliseconds
 	4*time.Second + // the election, and another one after twice failover-timeout
 	time.Second + // until a host asks the sentinels again
-	2*time.Second + // in which it makes no calls
+	2*time.Second + // in which the host makes no calls
 	quarantineTTL + time.Second + // in which the new master grants nothing
-	2*faultTTL // as of any store: a TTL until the old leases have ended, and one for calls that failed
+	2*faultTTL // as in any store: a TTL until the old leases have ended, and one for failed calls
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -58,12 +58,12 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// The sentinels and the replica lose contact with the master, all hosts reach everything, and one
-// more sentinel reaches only the old master, which it keeps naming. Every host switches to the new
+// The sentinels and the replica lose contact with the master, but all hosts reach all servers.
+// Another sentinel reaches only the old master and keeps naming it. Every host switches to the new
 // master, however it started.
 //
-// Fails with connections that stay with the old master (two valid leases, for as long as the test
-// checks), and when the first answer of a sentinel counts (the same).
+// Fails with connections that stay with the old master, and when the first answer of a sentinel
+// counts. In both cases, two leases are valid for as long as the test checks.
 func TestMasterThatOnlyHostsReach(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -98,11 +98,12 @@ func wantHolder(t *testing.T, server *redistest.Server) {
 	})
 }
 
-// The master's machine is suspended for longer than Sentinel waits, and resumed. It takes itself
-// for the master until Sentinel demotes it, ten seconds later. A host that was idle meanwhile has
-// connections to it, and takes no lease there.
+// The master's machine is suspended for longer than Sentinel waits, and then resumed. For ten
+// seconds, until Sentinel demotes it, it acts as the master. A host that was idle meanwhile has
+// connections to it but takes no lease there.
 //
-// Fails when connections to the old master are used without asking (two valid leases for as long).
+// Fails when connections to the old master are used without asking (two leases are valid for as
+// long).
 func TestMasterThatStoodStill(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -112,7 +113,7 @@ func TestMasterThatStoodStill(t *testing.T) {
 	warm(t, one)
 	warm(t, two)
 	session := newSession(t, two, faultTTL, 300*time.Millisecond)
-	lease, err := session.Semaphore("job", 1).TryAcquire(t.Context()) // so that the name is known
+	lease, err := session.Semaphore("job", 1).TryAcquire(t.Context()) // makes the name known
 	must(t, err)
 	lease.Release(t.Context())
 	must(t, s.Master.Pause())
@@ -127,10 +128,10 @@ func TestMasterThatStoodStill(t *testing.T) {
 	}
 }
 
-// A host that is cut off together with the old master and one of three sentinels stops, even if
-// that sentinel names the old master: a minority may have missed the failover.
+// A host is cut off together with the old master and one of three sentinels. It stops even if that
+// sentinel names the old master, because a minority may have missed the failover.
 //
-// Fails when any sentinel that answers is believed.
+// Fails when the answer of any single sentinel counts.
 func TestHostsCutOffWithTheOldMaster(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -156,21 +157,22 @@ func TestHostsCutOffWithTheOldMaster(t *testing.T) {
 	r.watch(2 * time.Second)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err := one.List(ctx, "job", 1) // which does not wait for a batch
+	_, err := one.List(ctx, "job", 1) // does not wait for a batch
 	if err == nil || !strings.Contains(err.Error(), "of 3 sentinels name the same master") {
 		t.Errorf("cut off: %v", err)
 	}
 }
 
-// The sentinels lose a master for a long time and find it again when its successor hangs: they make
-// it the master once more before they have demoted it. It has the same replid as before, and does
-// not know what its successor granted.
+// The sentinels lose a master for a long time and find it again when its successor hangs. They make
+// it the master again before they have demoted it. It has the same replid as before, and does not
+// know the grants of its successor.
 //
-// Fails when only the replid shows that a server took over (two valid leases for a second or more).
+// Fails when only the replid shows that a server took over (two leases are valid for a second or
+// more).
 func TestMasterAgainWithoutKnowing(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
-	const ttl = 10 * time.Second // the failovers are to take less
+	const ttl = 10 * time.Second // longer than the failovers take
 	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3, Relays: true})
 	opts := redislock.Options{QuarantineTTL: ttl}
 	take := func(store *redislock.Store) (lease *dlock.Lease) {
@@ -182,7 +184,7 @@ func TestMasterAgainWithoutKnowing(t *testing.T) {
 		})
 		return lease
 	}
-	take(openFailover(t, s, "", opts)).Release(t.Context()) // so that the name is known
+	take(openFailover(t, s, "", opts)).Release(t.Context()) // makes the name known
 	s.Relays[s.Master].BlackHole(true)
 	must(t, s.FailedOver(s.Replica))
 	one := take(openFailover(t, s, "", opts))
@@ -204,11 +206,12 @@ func TestMasterAgainWithoutKnowing(t *testing.T) {
 	}
 }
 
-// A host learns of a failover immediately and renews its lease on the new master. The old one still
-// works, and for a second another host may still call it: there the lease is not renewed and ends.
+// A host learns of a failover immediately and renews its lease on the new master. The old master
+// still works, and another host may still call it for a second. There the lease is not renewed and
+// ends.
 //
-// Fails when a host calls the new master as soon as it learns of it: the slot is granted by the old
-// master while its lease is valid on the new one.
+// Fails when a host calls the new master as soon as it learns of it: the old master grants the slot
+// while its lease is valid on the new one.
 func TestI1RenewedOnTheNewMaster(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -223,9 +226,8 @@ func TestI1RenewedOnTheNewMaster(t *testing.T) {
 
 // renewedOnTheNewMaster reports whether the lease was valid at the failover.
 func renewedOnTheNewMaster(t *testing.T) bool {
-	// The replica's copy of the lease is the one from before its promotion, and must last until the
-	// sentinels agree. From then on the lease is so short that it ends on the old master within the
-	// second.
+	// The replica has the lease from before its promotion, which must last until the sentinels
+	// agree. After that, the lease is so short that it ends on the old master within the second.
 	const before, after = 3 * time.Second, 500 * time.Millisecond
 	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3})
 	opts := redislock.Options{QuarantineTTL: before}
@@ -246,12 +248,12 @@ func renewedOnTheNewMaster(t *testing.T) bool {
 			valid = asked.Add(ttl)
 		}
 	}
-	// It refuses until it knows of the replica.
+	// The sentinel refuses until it knows the replica.
 	testkit.Eventually(t, testkit.Patience, "the sentinel begins a failover", func() error {
 		renew(before)
 		return s.Sentinels[0].Client().Do(ctx, "SENTINEL", "FAILOVER", s.MasterName()).Err()
 	})
-	_, _ = acquire(last, "last") // for its connections
+	_, _ = acquire(last, "last") // opens its connections
 	testkit.Eventually(t, testkit.Patience, "the replica is promoted", func() error {
 		renew(before)
 		if role := s.Replica.Client().Do(ctx, "ROLE").Val().([]any)[0]; role != "master" {
@@ -290,7 +292,7 @@ func renewedOnTheNewMaster(t *testing.T) bool {
 
 // Calls in flight to the old master end when another call learns of a new one.
 //
-// Fails when the old connections are left to themselves: the calls wait for their deadline.
+// Fails when the old connections stay open: the calls wait for their deadline.
 func TestCallsToTheOldMasterEnd(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)
@@ -321,14 +323,15 @@ func TestCallsToTheOldMasterEnd(t *testing.T) {
 	}
 }
 
-// A call to a master that hangs ends two seconds after the sentinels were asked, however long its
-// context allows: after that, this host may be the last that takes that server for the master.
+// A call to a master that hangs ends two seconds after the sentinels were asked, even if its
+// context allows more. After that, this host may be the last one that treats the server as the
+// master.
 //
 // Fails when only the call's own deadline ends it.
 func TestCallEndsWithTheWordOfTheSentinels(t *testing.T) {
 	t.Parallel()
 	s := redistest.NewSentinel(t)
-	// no failover ends it sooner
+	// This prevents a failover, which would end the call sooner.
 	must(t, s.Sentinels[0].Client().Do(t.Context(), "SENTINEL", "SET", s.MasterName(), "down-after-milliseconds",
 		time.Minute.Milliseconds()).Err())
 	store := openFailover(t, s, "", redislock.Options{QuarantineTTL: quarantineTTL})
@@ -346,15 +349,15 @@ func TestCallEndsWithTheWordOfTheSentinels(t *testing.T) {
 	}
 }
 
-// If a reply is read only long after the sentinels were asked, because the process or the machine
-// was paused, it is an error: its slot may have another holder. So is each reply of a pipeline in
-// which another command failed, and an empty reply.
+// If a process or machine was paused, a reply may be read long after the sentinels were asked. It
+// is then an error, because its slot may have another holder. This also applies to each reply of a
+// pipeline in which another command failed, and to an empty reply.
 //
 // Fails when only deadlines end a call, and when the time is not checked after a failure.
 func TestReplyThatIsReadTooLate(t *testing.T) {
 	t.Parallel()
 	s := redistest.NewSentinel(t)
-	// On a busy machine the pauses below would last long enough for a failover.
+	// On a busy machine, the pauses below would last long enough for a failover.
 	must(t, s.Sentinels[0].Client().Do(t.Context(), "SENTINEL", "SET", s.MasterName(), "down-after-milliseconds",
 		60_000).Err())
 	store := openFailover(t, s, "", redislock.Options{QuarantineTTL: quarantineTTL})
@@ -409,13 +412,14 @@ func TestReplyThatIsReadTooLate(t *testing.T) {
 	}
 }
 
-// Fails when a host that calls all the time asks the sentinels before each call, or never again.
+// Fails when a host that makes calls all the time asks the sentinels before each call, or never
+// again.
 func TestSentinelsAreAskedOnceASecond(t *testing.T) {
 	t.Parallel()
 	s := redistest.NewSentinel(t)
 	way := redistest.NewCountingProxyFor(t, s.Sentinels[0].Addr())
 	store := openFailover(t, s, "", redislock.Options{QuarantineTTL: quarantineTTL}, way.Addr())
-	asked := func() int { return way.Commands()["SENTINEL"] / 2 } // two commands in one go
+	asked := func() int { return way.Commands()["SENTINEL"] / 2 } // two commands in one pipeline
 	awake(t, store)
 	before, calls, began := asked(), 0, time.Now()
 	for ; time.Since(began) < 2500*time.Millisecond; calls++ {
@@ -427,8 +431,7 @@ func TestSentinelsAreAskedOnceASecond(t *testing.T) {
 	}
 }
 
-// Fails when only the calls report a set-up that cannot work, or the error does not say how to fix
-// it.
+// Fails when only the calls report an invalid setup, or when the error does not say how to fix it.
 func TestFailoverSetUpWrongly(t *testing.T) {
 	t.Parallel()
 	for want, opts := range map[string]*redis.FailoverOptions{

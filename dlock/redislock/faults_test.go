@@ -19,7 +19,7 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/crowd"
 )
 
-// crowdOptions are the options of the crowds here, with short leases.
+// crowdOptions give the crowds in this file short leases.
 var crowdOptions = dlock.SessionOptions{TTL: faultTTL, StoreTimeout: 300 * time.Millisecond}
 
 const faultTTL = 900 * time.Millisecond
@@ -50,9 +50,10 @@ func rounds(n int) int {
 }
 
 // While a server is frozen, every call returns within StoreTimeout, and no lease is valid beyond
-// its trust window. When it resumes it carries out what was sent meanwhile. Leases never overlap.
+// its trust window. When the server resumes, it executes the requests sent meanwhile. Leases never
+// overlap.
 //
-// Fails when the pool is the user's own with its default time-outs: calls take five seconds.
+// Fails when the store uses the caller's pool with its default timeouts: calls take five seconds.
 func TestI2I7ServerFrozen(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -64,7 +65,7 @@ func TestI2I7ServerFrozen(t *testing.T) {
 			t.Fatal(err)
 		}
 		paused := time.Now()
-		time.Sleep(3 * faultTTL / 2) // the outage
+		time.Sleep(3 * faultTTL / 2) // duration of the outage
 		if n := c.ValidAfter(frozen, paused.Add(c.TrustOf())); n > 0 {
 			t.Errorf("%d leases were valid longer than %v after the server froze", n, c.TrustOf())
 		}
@@ -76,8 +77,8 @@ func TestI2I7ServerFrozen(t *testing.T) {
 	c.Disperse()
 }
 
-// A server that is killed and comes back empty grants nothing until the leases that it has
-// forgotten have ended.
+// A server that is killed and restarts empty grants nothing until all leases from before have
+// ended.
 //
 // Fails without the quarantine: slots are granted twice.
 func TestI1I4ServerRestartedEmpty(t *testing.T) {
@@ -100,10 +101,10 @@ func TestI1I4ServerRestartedEmpty(t *testing.T) {
 	c.Disperse()
 }
 
-// A server's uptime may be almost a second too long; the quarantine is not shorter because of it.
-// The old holder's heartbeats fail from then on.
+// The uptime that a server reports may be almost a second too long, but this does not shorten the
+// quarantine. The old holder's heartbeats fail from the restart on.
 //
-// Fails when the uptime is taken as it is.
+// Fails when the reported uptime is used without correction.
 func TestI1QuarantineIsNotCutShort(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second
@@ -113,7 +114,7 @@ func TestI1QuarantineIsNotCutShort(t *testing.T) {
 	old, next := open(t, client, redislock.Options{QuarantineTTL: ttl}),
 		open(t, client, redislock.Options{QuarantineTTL: ttl})
 	awake(t, old)
-	// Late in a second of the wall clock the error is largest.
+	// Late in a second of the wall clock, the error is largest.
 	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(1800 * time.Millisecond)))
 	holder := newSession(t, old, ttl, 500*time.Millisecond)
 	lease, err := holder.Mutex("a").TryAcquire(context.Background())
@@ -141,7 +142,7 @@ func TestI1QuarantineIsNotCutShort(t *testing.T) {
 	}
 }
 
-// The mark of the server's run is compared as a whole: a prefix of it is the mark of another run.
+// The mark of the server's run is compared in full: a prefix of it is the mark of another run.
 //
 // Fails when acquire.lua compares the mark without its end.
 func TestMarkOfTheRunCountsAsAWhole(t *testing.T) {
@@ -168,7 +169,7 @@ func TestMarkOfTheRunCountsAsAWhole(t *testing.T) {
 	}
 }
 
-// A snapshot that is older than the leases has a mark, too, but that of another run.
+// A snapshot older than the leases has a mark, too, but the mark of another run.
 //
 // Fails when the mark is not the server's master_replid.
 func TestI1I4ServerRestartedFromAnOldSnapshot(t *testing.T) {
@@ -196,10 +197,10 @@ func TestI1I4ServerRestartedFromAnOldSnapshot(t *testing.T) {
 	c.Disperse()
 }
 
-// With everything on disk, leases survive a restart: their holders continue, and no slot is granted
+// If all data are on disk, leases survive a restart. Their holders continue, and no slot is granted
 // twice. The lease is much longer than a restart takes on a busy machine.
 //
-// Fails when extend.lua reports leases lost that another run of the server granted.
+// Fails when extend.lua reports leases as lost that another run of the server granted.
 func TestLeasesSurviveARestartWithAOF(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)
@@ -208,7 +209,7 @@ func TestLeasesSurviveARestartWithAOF(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Password: canary, Addr: server.Addr()})
 	defer client.Close()
 	store := open(t, client, redislock.Options{QuarantineTTL: ttl})
-	atOnce := open(t, client, redislock.Options{QuarantineTTL: ttl, NoQuarantine: true}) // grants after a start
+	atOnce := open(t, client, redislock.Options{QuarantineTTL: ttl, NoQuarantine: true}) // no quarantine
 	grant, err := atOnce.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 1, Token: "one", TTL: ttl})
 	must(t, err)
 	must(t, server.Kill())
@@ -229,10 +230,10 @@ func TestLeasesSurviveARestartWithAOF(t *testing.T) {
 	}
 }
 
-// A host that is cut off without a reset (packets vanish) loses its lease within its trust window,
-// and another takes over. What it had sent arrives late, when the network is back.
+// If packets of a host vanish without a reset, the host loses its lease within its trust window,
+// and another host takes over. Requests that it had sent arrive late, when the network is back.
 //
-// Fails when the trust window is closed by the heartbeat instead of a timer.
+// Fails when the heartbeat closes the trust window instead of a timer.
 func TestI2HostCutOffWithoutReset(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -243,8 +244,8 @@ func TestI2HostCutOffWithoutReset(t *testing.T) {
 	for range rounds(3) {
 		cut := time.Now()
 		proxy.BlackHole(true)
-		c.Grants(5, 5*time.Second) // by the other host
-		time.Sleep(faultTTL)       // the outage
+		c.Grants(5, 5*time.Second) // grants to the other host
+		time.Sleep(faultTTL)       // duration of the outage
 		if n := c.HeldThrough("host0", cut); n > 0 {
 			t.Errorf("%d leases of the host that is cut off were valid longer than %v", n, c.TrustOf())
 		}
@@ -254,9 +255,8 @@ func TestI2HostCutOffWithoutReset(t *testing.T) {
 	c.Disperse()
 }
 
-// Connections that are reset again and again cost no lease as long as new ones can be made. This is
-// about the driver with the pool's settings; package dlock shows that a heartbeat which failed is
-// repeated.
+// Connections that are reset repeatedly cost no lease as long as new ones can be made. This tests
+// the driver with the pool's settings. Package dlock tests that a failed heartbeat is repeated.
 func TestConnectionResets(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)
@@ -284,7 +284,7 @@ func TestConnectionResets(t *testing.T) {
 		testkit.Eventually(t, 5*time.Second, "an answer", func() bool { return client.Ping(t.Context()).Err() == nil })
 		answered := time.Since(fixedAt)
 		c.Grants(1, 5*time.Second)
-		// A busy machine needs longer to connect and to make a call, between two cuts.
+		// On a busy machine, connecting and making a call between two resets takes longer.
 		time.Sleep(ttl/15 + 2*answered)
 	}
 	c.Disperse()
@@ -297,8 +297,8 @@ func TestConnectionResets(t *testing.T) {
 	}
 }
 
-// A server that goes down for good: every call of the session is back in time, and the store's
-// Close, too.
+// If a server goes down permanently, every call of the session returns in time, and so does the
+// store's Close.
 //
 // Fails when the timer of the trust window does not start: the lease is still held.
 func TestI7ServerGone(t *testing.T) {
@@ -337,9 +337,9 @@ func TestI7ServerGone(t *testing.T) {
 	}
 }
 
-// A master of a Cluster dies and its replica takes over.
+// A master of a Cluster dies, and its replica takes over.
 //
-// Fails when the map of the nodes is not looked up again: nothing is granted for a minute.
+// Fails when the map of the nodes is not refreshed: nothing is granted for a minute.
 func TestI1ClusterFailover(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -375,7 +375,7 @@ func masterOf(t *testing.T, cluster *redistest.Cluster, key string) *redistest.S
 	return nil
 }
 
-// A tick from before the epoch is late, like any that is older than one that was claimed. A
+// A tick from before the epoch is late if a later tick was claimed, like any other tick. A
 // malformed claim is not granted.
 //
 // Fails when acquire.lua reads a claim without its sign.
@@ -391,9 +391,9 @@ func TestTickBeforeTheEpoch(t *testing.T) {
 	}
 }
 
-// A malformed revocation affects its lease alone.
+// A malformed revocation affects only its own lease.
 //
-// Fails when parseExtend ends at the first.
+// Fails when parseExtend stops at the first one.
 func TestRevocationThatMakesNoSense(t *testing.T) {
 	t.Parallel()
 	prefix := unique("senseless")
@@ -414,8 +414,9 @@ func TestRevocationThatMakesNoSense(t *testing.T) {
 	}
 }
 
-// Of attempts that share a run of the script, each checks which run of the server granted its name
-// last: the leases of another name may have been lost with the previous run.
+// Attempts that share a run of the script each check which run of the server last granted their
+// name. The leases of one name may have been lost with the previous run, even if another name's are
+// known.
 //
 // Fails when the result for the first name is used for all.
 func TestQuarantineIsOfEachName(t *testing.T) {
@@ -423,7 +424,7 @@ func TestQuarantineIsOfEachName(t *testing.T) {
 	c := newCrossing(t, false)
 	client := redistest.Shared(t).Client()
 	for _, name := range []string{"new0", "new1", "old", "first0", "first1", "first2",
-		"first3"} { // the latter take the round trips
+		"first3"} { // the later ones use the round trips
 		g, err := c.direct.TryAcquire(t.Context(), driver.Request{Name: name, Token: "before", TTL: quarantineTTL})
 		if err != nil {
 			t.Fatal(err)

@@ -13,10 +13,10 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// A foreign value at one of our keys is an error of the store that names the key, and neither a
-// panic nor a refusal.
+// A foreign value at one of our keys causes an error that names the key, neither a panic nor a
+// refusal.
 //
-// Fails when get does not look at the type.
+// Fails when get does not check the type.
 func TestForeignValuesAreErrorsThatNameTheKey(t *testing.T) {
 	t.Parallel()
 	prefix := unique("foreign")
@@ -55,7 +55,8 @@ func TestForeignValuesAreErrorsThatNameTheKey(t *testing.T) {
 			t.Errorf("%s: %v; want an error of the store", name, err)
 		}
 	}
-	// A string that is no lease counts as a lock: it is not taken, and the refusal names no holder.
+	// A string that is not a lease counts as a lock: its slot is not granted, and the refusal names
+	// no holder.
 	client.Set(ctx, prefix+"text:slot:0", "hello", time.Minute)
 	if _, err := store.TryAcquire(ctx, driver.Request{Name: "text", Slots: 1, Token: "t",
 		TTL: quarantineTTL}); err == nil {
@@ -63,8 +64,8 @@ func TestForeignValuesAreErrorsThatNameTheKey(t *testing.T) {
 	}
 }
 
-// Foreign data in our keys neither blocks the server, nor grants a slot twice, nor hides one for
-// longer than a lease.
+// Foreign data in our keys do not block the server. They do not let a slot be granted twice or be
+// hidden for longer than a lease.
 //
 // Fails when candidate does not check members of the index, or when numbers of the state are not
 // checked.

@@ -17,10 +17,10 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// On a Cluster of one shard both kinds of client work, each with its own form of the keys. The
-// second one gets an error, and no lease.
+// On a Cluster of one shard, both kinds of client work, each with its own form of the keys. The
+// second kind gets an error and no lease.
 //
-// Fails when a *redis.ClusterClient does not look at the plain form of the keys.
+// Fails when a *redis.ClusterClient does not check the plain form of the keys.
 func TestI1BothKindsOfClientOnOneShard(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)
@@ -58,10 +58,10 @@ func TestI1BothKindsOfClientOnOneShard(t *testing.T) {
 	}
 }
 
-// The keys of a name in braces are for clients that lead to a Cluster without knowing its nodes: a
-// proxy, or a user's client that wraps a *redis.ClusterClient. All names can be used.
+// Some clients lead to a Cluster without knowing its nodes: a client of a proxy, or a user's client
+// that wraps a *redis.ClusterClient. With the keys of a name in braces, they can use all names.
 //
-// Fails when a key in the other form, which is on another node, has to be there.
+// Fails when a key in the other form, which is on another node, must be present.
 func TestTaggedKeysThroughAProxy(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)
@@ -72,7 +72,7 @@ func TestTaggedKeysThroughAProxy(t *testing.T) {
 	proxied := redis.NewClient(&redis.Options{Addr: proxy(t, direct)})
 	defer proxied.Close()
 	wrapped := struct{ redis.UniversalClient }{direct}
-	const steady = 5 * time.Second // no lease ends while a busy machine gets on to its release
+	const steady = 5 * time.Second // on a busy machine, no lease ends before its release
 	for what, store := range map[string]*redislock.Store{
 		"proxy": open(t, proxied, redislock.Options{Prefix: shop, Keys: redislock.KeysTagged, QuarantineTTL: steady}),
 		"wrapped": open(t, wrapped, redislock.Options{Prefix: shop, Keys: redislock.KeysTagged, QuarantineTTL: steady,
@@ -112,8 +112,8 @@ func TestTaggedKeysThroughAProxy(t *testing.T) {
 	}
 }
 
-// proxy starts a server that passes every call on to a Cluster, to whichever node it belongs, and
-// returns its address.
+// proxy starts a server that passes every call to the right node of a Cluster. It returns the
+// server's address.
 func proxy(t *testing.T, cluster *redis.ClusterClient) string {
 	t.Helper()
 	p, err := server.NewServer("127.0.0.1:0")
@@ -159,10 +159,10 @@ func proxy(t *testing.T, cluster *redis.ClusterClient) string {
 	return p.Addr().String()
 }
 
-// An error of one name does not affect others, whatever the name contains, even if they share a run
-// of a script.
+// An error of one name does not affect other names, whatever the name contains, even in the same
+// run of a script.
 //
-// Fails when READONLY, or NOPERM, is searched for anywhere in a script's error.
+// Fails when READONLY or NOPERM is searched for anywhere in a script's error.
 func TestNamesThatSoundLikeErrors(t *testing.T) {
 	t.Parallel()
 	prefix := unique("sounds")
@@ -189,7 +189,7 @@ func TestNamesThatSoundLikeErrors(t *testing.T) {
 	}
 }
 
-// Names that sound like errors do not affect the names that share their run of the script.
+// Names that look like errors do not affect other names in the same run of the script.
 func TestNamesThatSoundLikeErrorsHarmNoOthers(t *testing.T) {
 	t.Parallel()
 	c := newCrossing(t, false)
@@ -214,7 +214,7 @@ func TestNamesThatSoundLikeErrorsHarmNoOthers(t *testing.T) {
 	}
 }
 
-// A repeated attempt finds its grant, even if its slot is beyond a limit that was set meanwhile.
+// A repeated attempt finds its grant even if its slot is beyond a limit that was set meanwhile.
 //
 // Fails when a slot beyond the limit counts as an invalid answer.
 func TestAskedAgainAfterTheLimitWasLowered(t *testing.T) {

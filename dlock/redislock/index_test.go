@@ -25,8 +25,8 @@ func shared(t testing.TB, prefix string) (*redis.Client, *redislock.Store) {
 	return client, store
 }
 
-// lasting returns a store whose leases may be long, on a server that has just started: the first
-// grant of a name by a store with a short quarantine notes the server as known.
+// lasting returns a store with long leases on a server that has just started. Before that, a store
+// with a short quarantine makes a first grant of the name, which marks the server as known.
 func lasting(t testing.TB, prefix, name string, slots int) (*redis.Client, *redislock.Store) {
 	t.Helper()
 	client, short := shared(t, prefix)
@@ -44,7 +44,7 @@ func lasting(t testing.TB, prefix, name string, slots int) (*redis.Client, *redi
 // The index is a hint. Whatever it contains, an acquire finds a free slot if there is one, and
 // never grants a slot twice.
 //
-// Fails when the SET is done without NX; when candidate trusts an index that says full; when it
+// Fails when the SET is made without NX; when candidate trusts an index that says full; when it
 // removes slots beyond its own N.
 func TestIndexIsOnlyAHint(t *testing.T) {
 	t.Parallel()
@@ -54,7 +54,7 @@ func TestIndexIsOnlyAHint(t *testing.T) {
 			prefix := unique("index")
 			random := rand.New(rand.NewPCG(1, uint64(round)))
 			ctx := context.Background()
-			n := 1 + random.IntN(8) // up to eight slots the answer is exact
+			n := 1 + random.IntN(8) // with up to eight slots, the answer is exact
 			client, store := lasting(t, prefix, "a", n)
 			held := map[int]driver.Grant{}
 			index := prefix + "a:slot:index"
@@ -62,11 +62,11 @@ func TestIndexIsOnlyAHint(t *testing.T) {
 				switch random.IntN(10) {
 				case 0:
 					client.Del(ctx, index)
-				case 1: // part of it
+				case 1: // delete part of it
 					client.ZRem(ctx, index, random.IntN(n))
-				case 2: // it says free for a held slot, or the other way round
+				case 2: // say free for a held slot, or the reverse
 					client.ZAdd(ctx, index, redis.Z{Score: float64(random.IntN(2)) * 4e12, Member: random.IntN(n)})
-				case 3: // a key is deleted by hand
+				case 3: // delete a key by hand
 					slot := random.IntN(n)
 					client.Del(ctx, fmt.Sprintf("%sa:slot:%d", prefix, slot))
 					delete(held, slot)
@@ -98,13 +98,13 @@ func TestIndexIsOnlyAHint(t *testing.T) {
 	}
 }
 
-// A slot that the index lacks is found, even if the index has as many others, which hosts with a
-// larger number of slots have used.
+// A slot that is missing from the index is found. This holds even if the index has as many members
+// as there are slots, because hosts with a larger number of slots added some.
 //
-// Fails when a full count of index members is taken for all slots.
+// Fails when a full count of index members stands for all slots.
 func TestSlotThatTheIndexLacksIsFound(t *testing.T) {
 	t.Parallel()
-	for i, held := range [][]int{{}, {3}, {1, 4}, {4}, {1, 2, 3, 4}} { // by those with five slots, while we have one
+	for i, held := range [][]int{{}, {3}, {1, 4}, {4}, {1, 2, 3, 4}} { // held by hosts with five slots
 		prefix := unique("lacks")
 		client, store := lasting(t, prefix, "a", 5)
 		index := prefix + "a:slot:index"
@@ -171,7 +171,8 @@ func TestIndexIsRebuilt(t *testing.T) {
 	}
 }
 
-// A store in the other form of the keys would not see the leases of the first: it is refused.
+// A store with the other form of the keys is refused, because it would not see the leases of the
+// first.
 func TestTheOtherFormOfTheKeysIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, forms := range [][2]redislock.KeyForm{{redislock.KeysPlain, redislock.KeysTagged},
@@ -189,9 +190,9 @@ func TestTheOtherFormOfTheKeysIsRefused(t *testing.T) {
 	}
 }
 
-// Names in braces are names like others, also beside those without, and without a prefix.
+// Names in braces are ordinary names, also beside names without braces and without a prefix.
 //
-// Fails when the existence of a key is taken for the other form.
+// Fails when any key with braces counts as the other form.
 func TestNamesInBracesAreNotTheOtherForm(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Password: canary, Addr: redistest.New(t).Addr()})
@@ -208,10 +209,10 @@ func TestNamesInBracesAreNotTheOtherForm(t *testing.T) {
 	}
 }
 
-// An index that was partly lost is rebuilt in time that grows with N, not with its square, which
-// would block the server. (The bound is far above the one and far below the other.)
+// A partly lost index is rebuilt in time that grows with N, not with its square, which would block
+// the server. The limit is far above the former and far below the latter.
 //
-// Fails when candidate begins its search for gaps at 0 again and again.
+// Fails when candidate restarts its search for gaps at 0 each time.
 func TestIndexWithManyGaps(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Password: canary, Addr: redistest.New(t).Addr()})
@@ -220,7 +221,7 @@ func TestIndexWithManyGaps(t *testing.T) {
 	awake(t, store)
 	ctx := context.Background()
 	const n, lost = 6000, 3000
-	pipe := client.Pipeline() // slots that others hold, without an acquire for each
+	pipe := client.Pipeline() // held slots, created without an acquire for each
 	for i := range n {
 		pipe.Set(ctx, fmt.Sprintf("gaps:a:slot:%d", i), `{"token":"other"}`, time.Minute)
 		if i >= lost {
@@ -241,8 +242,8 @@ func TestIndexWithManyGaps(t *testing.T) {
 	if size := client.ZCard(ctx, "gaps:a:slot:index").Val(); size != n {
 		t.Errorf("the index has %d of %d slots", size, n)
 	}
-	// Commands within the script, which do not depend on the machine: a square would be four and a
-	// half million.
+	// This counts commands within the script, which do not depend on the machine. Quadratic growth
+	// would need four and a half million.
 	var calls int
 	for _, line := range strings.Split(client.Info(ctx, "commandstats").Val(), "\r\n") {
 		var c int
