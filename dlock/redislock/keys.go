@@ -10,24 +10,24 @@ import (
 type KeyForm uint8
 
 const (
-	// KeysAuto is KeysTagged for a *redis.ClusterClient and KeysPlain for any other client.
+	// KeysAuto selects KeysTagged for a *redis.ClusterClient and KeysPlain for any other client.
 	KeysAuto KeyForm = iota
-	// KeysPlain is shop:timer:orders:slot:0.
+	// KeysPlain has keys such as shop:timer:orders:slot:0.
 	KeysPlain
-	// KeysTagged is {shop:timer:orders}:slot:0: the part in braces decides on which node of a
-	// Cluster a key is.
+	// KeysTagged has keys such as {shop:timer:orders}:slot:0. The part in braces determines a key's
+	// node on a Cluster.
 	KeysTagged
 )
 
 // keys are the keys of one semaphore or mutex.
 type keys struct {
-	base  string // the key of slot i is base + i; of a mutex, base
+	base  string // key of a mutex; for slot i, the key is base + i
 	state string
-	index string // of a semaphore; only the scripts know the key of its tokens
-	other string // state in the other form
+	index string // for a semaphore; only the scripts know the key of its tokens
+	other string // state key in the other form
 }
 
-// keys returns the keys of a name. None is a key of another name, because driver.CheckName refuses
+// keys returns the keys of a name. No two names have a common key, because driver.CheckName refuses
 // ":slot:" in names.
 func (s *Store) keys(name string, mutex bool) keys {
 	plain := s.prefix + name
@@ -48,7 +48,7 @@ const (
 	semaphoreState = ":slot:state"
 )
 
-// state returns the key of the state, from which the scripts derive the others.
+// state returns the key of the state. The scripts derive the other keys from it.
 func (s *Store) state(name string, mutex bool) string {
 	suffix := semaphoreState
 	if mutex {
@@ -60,8 +60,8 @@ func (s *Store) state(name string, mutex bool) string {
 	return s.prefix + name + suffix
 }
 
-// serverKey returns the key that records which run of the server this is, or "" if that is recorded
-// in the state of each name instead: see acquire.lua. The key cannot belong to a name, because no
+// serverKey returns the key that records the current run of the server. It is "" if the state of
+// each name records the run instead: see acquire.lua. The key cannot belong to a name, because no
 // name is empty.
 func (s *Store) serverKey() string {
 	if s.tagged {
@@ -70,20 +70,20 @@ func (s *Store) serverKey() string {
 	return s.prefix + ":slot:server"
 }
 
-// sharedKeys returns the prefix of the keys that all names share, for enlist.lua. It is "" if there
-// are no such keys, because names are on different nodes of a Cluster.
+// sharedKeys returns the prefix of the keys that all names share, for enlist.lua. It is "" if names
+// are on different nodes of a Cluster and so cannot share keys.
 func (s *Store) sharedKeys() string {
 	switch {
 	case !s.tagged:
 		return s.prefix + ":slot:"
-	case strings.Contains(s.prefix, "}"): // it has a hash tag
+	case strings.Contains(s.prefix, "}"): // the prefix has a hash tag
 		return "{" + s.prefix + "}:slot:"
 	default:
 		return ""
 	}
 }
 
-// form returns the name of the form in the scripts.
+// form returns the scripts' name of the form.
 func (s *Store) form() string {
 	if s.tagged {
 		return "tagged"
@@ -91,15 +91,15 @@ func (s *Store) form() string {
 	return "plain"
 }
 
-// CheckRate implements driver.RateLimiter. A server that restarted may have forgotten the starts of
-// the last Per. Until they no longer count, it grants nothing that has a rate.
+// CheckRate implements driver.RateLimiter. A server that restarted may have forgotten starts within
+// the last Per. It grants nothing with a rate until such starts would no longer count.
 func (s *Store) CheckRate(time.Duration) error { return s.Check() }
 
 // CheckDelay implements driver.Delayer.
 func (s *Store) CheckDelay(time.Duration) error { return s.Check() }
 
-// CheckShared implements driver.SharedLimiter. On a Cluster one step reaches the keys of one hash
-// slot only, so the names must share one, as they do if the Prefix has a hash tag.
+// CheckShared implements driver.SharedLimiter. On a Cluster, one step reaches only the keys of one
+// hash slot, so all names must be in one slot. A Prefix with a hash tag ensures this.
 func (s *Store) CheckShared(name string, shared ...string) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -117,7 +117,8 @@ func (s *Store) CheckShared(name string, shared ...string) error {
 	return nil
 }
 
-// tag returns the part of a name's keys that decides on their hash slot; "": there is one server.
+// tag returns the part of a name's keys that determines their hash slot. It is "" if there is one
+// server.
 func (s *Store) tag(name string) string {
 	if !s.tagged {
 		return ""
@@ -126,7 +127,7 @@ func (s *Store) tag(name string) string {
 	return tag
 }
 
-// checkKey checks a valid name together with the prefix.
+// checkKey checks that a valid name makes a valid key with the prefix.
 func (s *Store) checkKey(name string) error {
 	if strings.Contains(s.prefix+name, ":slot:") {
 		return fmt.Errorf(`redislock: prefix %q and name %q together have ":slot:" in them: choose another prefix`,

@@ -15,10 +15,9 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// No key of one name is a key of another, for any names and prefix, and on a Cluster the keys of a
-// name are on one node.
+// For any prefix, no two names have a common key. On a Cluster, all keys of a name are on one node.
 //
-// Fails when CheckName lets ":slot:" pass.
+// Fails when CheckName accepts ":slot:".
 func FuzzKeys(f *testing.F) {
 	for _, pair := range [][2]string{{"a", "b"}, {"a", "a:slot"}, {"timer:a", "a"}, {"a", "a:slot:0"}, {"{a}", "a"},
 		{"}", "{}"}, {"a:", "a"}, {"slot", "a:slot"}, {"", "slot:0"}, {"🕰", "%s"}} {
@@ -72,7 +71,7 @@ func allKeys(s *Store, name string) []string {
 	return append(all, k.base, k.state, k.base+":slot:released")
 }
 
-// hashTag is what Redis Cluster hashes of a key (from its specification).
+// hashTag returns the part of a key that Redis Cluster hashes, according to its specification.
 func hashTag(key string) string {
 	open := strings.IndexByte(key, '{')
 	if open < 0 {
@@ -84,7 +83,7 @@ func hashTag(key string) string {
 	return key
 }
 
-// Every answer of a server is either parsed unchanged, or an error.
+// Every answer of a server is either parsed unchanged or rejected with an error.
 func FuzzAnswers(f *testing.F) {
 	f.Add("ok", int64(0), "1", "3", "")
 	f.Add("full", int64(3), "5", "9", `{"token":"t","host":"h","pid":1}`)
@@ -170,7 +169,7 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// Faults of the options come from Check, all of them, and no call reaches a server.
+// Check returns all faults of the options, and no call reaches a server.
 func TestFaultsOfOptions(t *testing.T) {
 	s := New(nil, Options{Prefix: "a:slot:b", Keys: 9, QuarantineTTL: -1, PoolSize: -1})
 	err := s.Check()
@@ -212,12 +211,12 @@ func TestFaultsOfOptions(t *testing.T) {
 	}
 }
 
-// On a Cluster, names can be taken in one step if they are in one hash slot, and the error says how
-// to put them there.
+// On a Cluster, names in one hash slot can be taken in one step. The error for other names says how
+// to put them into one slot.
 //
 // Fails when CheckShared compares the names without the prefix.
 func TestCheckShared(t *testing.T) {
-	client := redis.NewClient(&redis.Options{}) // which is not called
+	client := redis.NewClient(&redis.Options{}) // never called
 	t.Cleanup(func() { client.Close() })
 	for _, c := range []struct {
 		prefix       string
@@ -234,7 +233,7 @@ func TestCheckShared(t *testing.T) {
 		{"", true, "timer:a}1", "timer:a}2", true},
 		{"", true, "timer:a}1", "timer:a", true},
 		{"shop:", true, "a}", "ab}", false},
-		{"a:slot", false, "timer:a", ":b", false}, // a name that the prefix makes bad
+		{"a:slot", false, "timer:a", ":b", false}, // the prefix makes the name invalid
 	} {
 		s := &Store{client: client, prefix: c.prefix, tagged: c.tagged}
 		err := s.CheckShared(c.name, c.shared)

@@ -23,7 +23,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(quiet{}) // go-redis logs every connection that we break
+	redis.SetLogger(quiet{}) // go-redis logs every connection that the tests break
 	var err error
 	if redistest.User, err = redistest.DocumentedUser("../../docs/redis.md"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -39,22 +39,23 @@ func (quiet) Printf(context.Context, string, ...any) {}
 const (
 	canary = servertest.Canary // the password of all users
 
-	// app is the user of docs/redis.md, as whom the conformance suite and the timers connect. It
-	// may use the prefix shop.
+	// app is the user of docs/redis.md. The conformance suite and the timers connect as this user.
+	// Its keys begin with the prefix shop.
 	app  = "tickslot"
 	shop = "shop:"
 )
 
-// quarantineTTL of the tests is short, because their servers have just started, and long enough for
-// a machine on which a call takes half a second.
+// quarantineTTL is short, because the tests' servers have just started. But it is long enough for a
+// machine on which a call takes half a second.
 const quarantineTTL = 4 * time.Second
 
 var prefixes atomic.Int64
 
-// unique makes a prefix that no other test uses, nor another round of -count: tests share a server.
+// unique returns a prefix that is unique among the tests and rounds of -count, which share a
+// server.
 func unique(prefix string) string { return fmt.Sprintf("%s%d:", prefix, prefixes.Add(1)) }
 
-// open returns a store on the server with a prefix of its own, past the server's quarantine.
+// open returns a store with its own prefix on the server, after the server's quarantine.
 func open(t testing.TB, client redis.UniversalClient, opts redislock.Options) *redislock.Store {
 	t.Helper()
 	if opts.QuarantineTTL == 0 {
@@ -83,8 +84,8 @@ func awake(t testing.TB, s *redislock.Store) {
 	})
 }
 
-// forget makes the server look freshly started, and a name look as if another run of the server
-// granted it last.
+// forget makes the server look freshly started, and makes a name look as if another run of the
+// server granted it last.
 func forget(t testing.TB, client *redis.Client, store *redislock.Store, state, run string) {
 	t.Helper()
 	now, err := client.Time(t.Context()).Result()
@@ -99,18 +100,18 @@ func forget(t testing.TB, client *redis.Client, store *redislock.Store, state, r
 	}
 }
 
-// ageing starts a miniredis whose times to live pass with real time, which miniredis does not do
-// (its TIME does): before each script the keys are aged by the time since the last.
+// ageing starts a miniredis whose keys expire in real time. In a plain miniredis only TIME follows
+// real time. Before each script, the keys age by the time since the last script.
 func ageing(t testing.TB) *miniredis.Miniredis {
 	t.Helper()
 	m := miniredis.RunT(t)
 	var mu sync.Mutex
 	last := time.Now()
 	m.Server().SetPreHook(func(_ *server.Peer, cmd string, _ ...string) bool {
-		if cmd == "EVALSHA" || cmd == "EVAL" { // commands within a script come by here too, with the lock held
+		if cmd == "EVALSHA" || cmd == "EVAL" { // commands within a script also come here, with the lock held
 			mu.Lock()
 			defer mu.Unlock()
-			// At every one: a key that was set by an older clock would end early.
+			// Age the keys at every script: a key set by an older clock would otherwise end early.
 			now := time.Now()
 			m.FastForward(now.Sub(last))
 			last = now

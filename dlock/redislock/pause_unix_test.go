@@ -21,8 +21,8 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// childEnv has the address of the server for a test binary that is to be a process that can be
-// stopped.
+// childEnv is the environment variable that makes the test binary a process that can be stopped.
+// Its value is the server's address.
 const childEnv = "TICKSLOT_TEST_CHILD"
 
 func init() {
@@ -31,8 +31,7 @@ func init() {
 	}
 }
 
-// child holds a mutex and prints, with the time, whenever its lease is valid, and how the lease
-// ended.
+// child holds a mutex. It prints the time whenever its lease is valid, and how the lease ended.
 func child(addr string) {
 	client := redis.NewClient(&redis.Options{Password: canary, Addr: addr})
 	store := redislock.New(client, redislock.Options{Prefix: "pause:", QuarantineTTL: quarantineTTL})
@@ -58,12 +57,12 @@ func child(addr string) {
 	os.Exit(0)
 }
 
-// A process that is stopped for longer than its lease finds, when it runs again, that Valid is
-// false at its first call, and its context ended within a second. Its later requests do not disturb
-// the new holder.
+// A process is stopped for longer than its lease. When it runs again, its first call of Valid
+// returns false, and its context ends within a second. Its later requests do not disturb the new
+// holder.
 //
-// Fails when neither Valid nor the timer of the trust window checks the clock (it is valid after it
-// runs again), and when release.lua does not compare tokens (the new holder is disturbed).
+// Fails when neither Valid nor the timer of the trust window checks the clock (the lease is valid
+// after the stop), and when release.lua does not compare tokens (the new holder is disturbed).
 func TestI2ProcessStopped(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// A forgotten connection is one that a load balancer has forgotten after it was idle for a while:
-// from then on its packets are dropped silently.
+// A forgotten connection was idle for so long that a load balancer has dropped it. Its packets
+// vanish silently from then on.
 type forgotten struct {
 	*net.TCPConn
 	after time.Duration
@@ -37,7 +37,7 @@ func (c *forgotten) Write(b []byte) (int, error) {
 	return c.TCPConn.Write(b)
 }
 
-// After a quiet time the first calls take no longer than others.
+// After a quiet period, the first calls take no longer than others.
 //
 // Fails when connections may be idle for as long as go-redis allows: calls take until their
 // deadline.
@@ -75,14 +75,14 @@ func TestIdleConnectionsThatNATForgets(t *testing.T) {
 		return slowest
 	}
 	burst()
-	time.Sleep(forgets + 100*time.Millisecond) // no calls for that long: that is the fault
+	time.Sleep(forgets + 100*time.Millisecond) // the fault is that long without calls
 	if d := burst(); d > 2*time.Second {
 		t.Errorf("a call after a quiet time took %v", d)
 	}
 }
 
-// Fails when the settings of the caller's own connections decide how long ours may be idle, or take
-// part in what is pushed to them.
+// Fails when the settings of the caller's connections determine how long ours may be idle, or
+// whether they receive push messages.
 func TestOwnPool(t *testing.T) {
 	t.Parallel()
 	for callers, want := range map[time.Duration]time.Duration{0: redislock.MaxIdleTime, -1: redislock.MaxIdleTime,
@@ -116,11 +116,11 @@ func TestOwnPool(t *testing.T) {
 	}
 }
 
-// While nothing comes through, handshakes hang. Once packets come through again, calls do not wait
-// for these handshakes.
+// While the network drops everything, handshakes hang. When it works again, calls do not wait for
+// these handshakes.
 //
-// Fails with go-redis' own Dialer, which ignores its context in a handshake: each takes the place
-// of a connection until the caller's DialTimeout.
+// Fails with go-redis' own Dialer, which ignores its context in a handshake: each handshake
+// occupies a connection until the caller's DialTimeout.
 func TestHandshakesThatHang(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, redistest.Options{TLS: true})
@@ -136,7 +136,7 @@ func TestHandshakesThatHang(t *testing.T) {
 				return
 			}
 			if silent.Load() {
-				defer conn.Close() // that listener never answers
+				defer conn.Close() // the listener never answers
 				continue
 			}
 			onward, err := net.Dial("tcp", server.Addr())

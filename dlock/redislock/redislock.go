@@ -23,46 +23,46 @@ import (
 const defaultQuarantineTTL = 30 * time.Second
 
 const (
-	// longRetention is how long an unused name that had ticks or overrides is remembered: longer
-	// than a month, so that a monthly timer that missed a tick is still known to have had one
-	// before.
+	// longRetention is how long an unused name that had ticks or overrides is remembered. It is
+	// longer than a month, so that a monthly timer that missed a tick is still known to have had
+	// one before.
 	longRetention = 40 * 24 * time.Hour
-	// shortRetention is how long any other unused name is remembered, or up to a quarter less,
-	// because not every grant extends it. See Store.retention.
+	// shortRetention is how long any other unused name is remembered. It may be up to a quarter
+	// shorter, because not every grant extends it. See Store.retention.
 	shortRetention = time.Hour
 )
 
 // Options are the settings of a Store. They must be the same on every host. The zero value is
 // valid.
 type Options struct {
-	// Prefix is prepended to every key. It keeps applications and environments on one server apart.
-	// No prefix may begin with another: "shop:" with the name "eu:sync" is the same lock as
-	// "shop:eu:" with "sync". At most 256 bytes of text, without control characters and without
+	// Prefix is put before every key. It separates applications and environments on one server. No
+	// prefix may begin with another prefix: "shop:" with the name "eu:sync" is the same lock as
+	// "shop:eu:" with "sync". At most 256 bytes of text without control characters and without
 	// ":slot:". Default "".
 	Prefix string
-	// Keys is the form of the keys. Default KeysAuto: with hash tags for a *redis.ClusterClient,
-	// plain for all others.
+	// Keys is the form of the keys. KeysAuto uses hash tags for a *redis.ClusterClient and plain
+	// keys for any other client. Default KeysAuto.
 	Keys KeyForm
-	// QuarantineTTL is the longest TTL that the store accepts, and how long a server grants nothing
-	// after a restart. NewFailover adds 1 s to the latter. 1 ms to 24 h. Default 30 s.
+	// QuarantineTTL is the maximum TTL of the store and the time after a restart in which a server
+	// grants nothing. NewFailover adds 1 s to the latter. 1 ms to 24 h. Default 30 s.
 	QuarantineTTL time.Duration
 	// NoQuarantine is for services whose scripts may not call INFO (docs/redis.md lists them). The
 	// store then detects neither a restart that loses data nor a failover that loses the last
-	// writes, and grants at once what others still hold. A limit can be exceeded until the old
+	// writes. It may grant slots that other hosts still hold. A limit can be exceeded until the old
 	// holders' next heartbeat, at most a third of the TTL later, or for a TTL if that heartbeat
 	// fails. The same applies to names whose Cluster slot is being moved. Default false.
 	NoQuarantine bool
-	// Embedded says that the server runs within this process (miniredis) and ends with it, so that
-	// no quarantine is needed. It also removes QuarantineTTL's bound on the TTL. Default false.
+	// Embedded says that the server (miniredis) runs within this process and ends with it, so that
+	// no quarantine is needed. Then QuarantineTTL does not limit the TTL. Default false.
 	Embedded bool
-	// PoolSize is the number of the store's own connections (to each node of a Cluster). It is not
-	// used with SharedPool. Default 10.
+	// PoolSize is the number of connections that the store opens (on a Cluster, to each node). It
+	// has no effect with SharedPool. Default 10.
 	PoolSize int
 	// SharedPool makes the store use the client's connections instead of its own. The client's
-	// time-outs, retries and pool then decide whether heartbeats arrive in time: set
+	// timeouts, retries and pool then determine whether heartbeats arrive in time: set
 	// ContextTimeoutEnabled, MaxRetries -1, DialerRetries 1 and, on a Cluster,
-	// DisableRoutingPolicies. A missing password or a server in protected mode is then an outage
-	// (EOF) and not an error that matches driver.ErrSetup, because go-redis ignores that the server
+	// DisableRoutingPolicies. A missing password or a server in protected mode then looks like an
+	// outage (EOF) and does not match driver.ErrSetup, because go-redis ignores that the server
 	// refused its HELLO. NewFailover refuses SharedPool. Default false.
 	SharedPool bool
 }
@@ -71,23 +71,23 @@ type Options struct {
 type Store struct {
 	client     redis.UniversalClient
 	batcher    *batcher
-	own        bool     // client is our pool; Close closes it
+	own        bool     // the store opened client, and Close closes it
 	masters    *masters // nil without Sentinel
 	prefix     string
 	tagged     bool
 	quarantine time.Duration
-	fault      error // of the options
+	fault      error // fault of the options
 	closed     atomic.Bool
 
-	noQuarantine bool // restarts are not detected
+	noQuarantine bool // do not detect restarts
 	acquires     atomic.Pointer[acquireArgs]
-	reloaded     atomic.Int64     // when classifyError last reloaded the Cluster's map, ns
-	hostClock    func() time.Time // nil: time.Now
+	reloaded     atomic.Int64     // when classifyError last reloaded the Cluster's map, in ns
+	hostClock    func() time.Time // nil for time.Now
 }
 
-// New returns a store on the server, or servers, of client. The caller keeps and closes the client.
-// New does not call the server, so it works while the server is down. Check reports faults of the
-// options; dlock.NewSession and timer.New call it.
+// New returns a store on the servers of client. The caller keeps and closes the client. New does
+// not call the servers, so it works while they are down. Check reports faults of the options;
+// dlock.NewSession and timer.New call it.
 func New(client redis.UniversalClient, opts Options) *Store {
 	_, cluster := client.(*redis.ClusterClient)
 	s := &Store{
@@ -142,7 +142,7 @@ func New(client redis.UniversalClient, opts Options) *Store {
 	return s
 }
 
-// checkClient returns why the store cannot use a client.
+// checkClient returns an error if the store cannot use the client.
 func checkClient(client redis.UniversalClient, shared bool) error {
 	switch c := client.(type) {
 	case *redis.Client:
@@ -173,8 +173,8 @@ func checkClient(client redis.UniversalClient, shared bool) error {
 	return errors.New("redislock: no client: pass a *redis.Client or *redis.ClusterClient")
 }
 
-// Close closes the store's own connections, never those of the caller's client. Call it after
-// everything that uses the store has ended: later calls fail, with an error that matches
+// Close closes the connections that the store opened, never those of the caller's client. Call it
+// after everything that uses the store has ended. Later calls return an error that matches
 // driver.ErrClosed.
 func (s *Store) Close() error {
 	if s == nil || s.closed.Swap(true) {
@@ -189,7 +189,8 @@ func (s *Store) Close() error {
 	return s.client.Close()
 }
 
-// Check implements driver.Checker: it returns the faults of the options. All methods return them.
+// Check implements driver.Checker. It returns the faults of the options. All other methods return
+// them, too.
 func (s *Store) Check() error {
 	switch {
 	case s == nil || s.client == nil && s.fault == nil:
@@ -212,22 +213,22 @@ func (s *Store) MaxTTL() time.Duration {
 	return s.quarantine
 }
 
-// Shard implements driver.Sharder: on a Cluster it is the address of the name's master, from
+// Shard implements driver.Sharder. On a Cluster, it returns the address of the name's master from
 // go-redis' map of the nodes.
 func (s *Store) Shard(name string) string {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
 		return ""
 	}
-	key := s.state(name, true) // the part in braces decides, and is the same for a semaphore
+	key := s.state(name, true) // the part in braces decides and is the same for a semaphore
 	node, err := cluster.MasterForKey(endedContext, key)
 	if err != nil {
-		return "" // no map yet
+		return "" // there is no map yet
 	}
 	return node.Options().Addr
 }
 
-// endedContext makes a lookup that would call a server fail immediately.
+// endedContext makes a lookup fail immediately if it would call a server.
 var endedContext = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -317,13 +318,14 @@ func (s *Store) check(req driver.Request) error {
 	return s.CheckShared(req.Name, shared...)
 }
 
-// reloadEvery is the shortest interval at which a process reloads the map of a Cluster while calls
-// fail: a large Cluster has many processes, and the answer is long.
+// reloadEvery is the minimum interval between a process's reloads of a Cluster's map while calls
+// fail. A large Cluster has many client processes, and the map is long.
 const reloadEvery = time.Second
 
-// classifyError turns an error of the driver into the one that dlock expects. On the store's own
-// client of a Cluster it also reloads the map of the nodes, because go-redis otherwise calls a dead
-// master until its next periodic reload. A shared client is left alone, because it is the caller's.
+// classifyError converts an error of the driver to an error of package driver. On the store's own
+// Cluster client, it also reloads the map of the nodes, because go-redis would otherwise call a
+// dead master until its next periodic reload. It does not reload a shared client's map, because the
+// client belongs to the caller.
 func (s *Store) classifyError(ctx context.Context, err error) error {
 	if c, ok := s.client.(*redis.ClusterClient); ok && s.own {
 		now, last := time.Now().UnixNano(), s.reloaded.Load()
@@ -335,11 +337,11 @@ func (s *Store) classifyError(ctx context.Context, err error) error {
 	return classify(err, direct, s.tagged)
 }
 
-// retention returns how long a name without ticks and overrides is remembered. It outlasts every
-// lease, even one that is not renewed.
+// retention returns how long a name without ticks and overrides is remembered. It is longer than
+// every lease, even one that is not renewed.
 func (s *Store) retention() time.Duration { return max(shortRetention, 4*s.MaxTTL()) }
 
-// acquireArgs are the arguments that all attempts of a session share.
+// acquireArgs are the arguments that are the same for all attempts of a session.
 type acquireArgs struct {
 	holder driver.Holder
 	ttl    time.Duration
@@ -367,14 +369,14 @@ func (s *Store) acquireArgs(req driver.Request) []any {
 	return args
 }
 
-// holderJSON is the part of a stored lease that tells people who holds it.
+// holderJSON returns the part of a stored lease that describes the holder.
 func holderJSON(h driver.Holder) string {
 	b, err := json.Marshal(struct {
 		Host string `json:"host"`
 		PID  int    `json:"pid"`
 		ID   string `json:"id"`
 	}(h))
-	if err != nil { // strings and numbers always marshal
+	if err != nil { // marshaling strings and numbers cannot fail
 		return `"host":""`
 	}
 	return string(bytes.Trim(b, "{}"))

@@ -17,8 +17,8 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// every calls each operation of a store, and returns the errors by operation. The lease need not
-// exist.
+// every calls each operation of a store and returns the errors by operation. The lease may or may
+// not exist.
 func every(ctx context.Context, store *redislock.Store) map[string]error {
 	errs := map[string]error{}
 	for kind, slots := range map[string]int{"mutex": 0, "semaphore": 3} {
@@ -26,7 +26,7 @@ func every(ctx context.Context, store *redislock.Store) map[string]error {
 		req := driver.Request{Name: "a", Slots: slots, Token: "t", TTL: quarantineTTL,
 			Tick: &driver.Tick{At: time.Now(), Max: 1}}
 		_, errs["acquire "+kind] = store.TryAcquire(ctx, req)
-		_, errs["repeat "+kind] = store.TryAcquire(ctx, req) // as after a reply that was lost
+		_, errs["repeat "+kind] = store.TryAcquire(ctx, req) // as after a lost reply
 		results, err := store.Extend(ctx, quarantineTTL, g)
 		errs["extend "+kind] = unknown(results, err)
 		results, err = store.Release(ctx, g)
@@ -44,8 +44,8 @@ func every(ctx context.Context, store *redislock.Store) map[string]error {
 	return errs
 }
 
-// trusted waits until the quarantine of a server that has just started is over: an acquire that is
-// refused because of it does not come to all commands.
+// trusted waits until the quarantine of a server that has just started is over. Acquires that the
+// quarantine refuses do not reach all commands.
 func trusted(t testing.TB, store *redislock.Store) {
 	t.Helper()
 	testkit.Eventually(t, testkit.Patience, "the quarantine is over", func() bool {
@@ -55,16 +55,16 @@ func trusted(t testing.TB, store *redislock.Store) {
 	})
 }
 
-// A refusal that applies to every client until it is fixed is an error that says how to fix it: a
-// missing command, a wrong password, a missing right, a database that does not exist.
+// Some refusals apply to every client until they are fixed: a missing command, a wrong password, a
+// missing permission, a database that does not exist. They are errors that say how to fix them.
 //
-// Fails when a refusal is taken for the fault of one name, or for a store that does not answer.
+// Fails when a refusal counts as a fault of one name, or as a store that does not answer.
 func TestRefusedToEverybody(t *testing.T) {
 	t.Parallel()
-	const all = "" // operations
+	const all = "" // all operations
 	for what, c := range map[string]struct {
-		args  []string // of the server
-		acl   []string // for the user
+		args  []string // arguments of the server
+		acl   []string // permissions of the user
 		opts  redis.Options
 		which string // operations that need it
 		says  string
@@ -132,9 +132,9 @@ func TestRefusedToEverybody(t *testing.T) {
 	}
 }
 
-// So is a server that answers a connection once and hangs up, because it is in protected mode.
+// A server in protected mode answers a connection once and closes it. This is a setup error, too.
 //
-// Fails when only what it does to the second command is seen: EOF, as if it were down.
+// Fails when only the result of the second command counts: EOF, as if the server were down.
 func TestRefusedInProtectedMode(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: redistest.NewProtected(t)})
@@ -148,9 +148,9 @@ func TestRefusedInProtectedMode(t *testing.T) {
 	}
 }
 
-// A refusal that passes is a failure of the store: there is nothing to repair.
+// A temporary refusal is a failure of the store, because there is nothing to repair.
 //
-// Fails when every answer that is an error is taken for a wrong set-up.
+// Fails when every error reply counts as a setup error.
 func TestWhatPassesByItself(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -208,7 +208,7 @@ func TestWhatPassesByItself(t *testing.T) {
 
 // A Cluster client never works on a server without Cluster.
 //
-// Fails when that is taken for a store that does not answer: every host would run every tick.
+// Fails when this counts as a store that does not answer: every host would then run every tick.
 func TestClusterClientOnAServerThatIsNone(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Shared(t).Addr()},

@@ -17,11 +17,11 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/crowd"
 )
 
-// A client that may read from replicas does that for the application. Our scripts still go to
-// masters, on connections of the store's own and on those of the client, and no limit is exceeded.
+// A client may read from replicas for the application. Our scripts still go to masters, both on the
+// store's own connections and on the client's, and no limit is exceeded.
 //
-// Fails when a script is called as one that only reads (EVALSHA_RO), and the settings of the client
-// are left as they are: a replica is asked.
+// Fails when a script is called as read-only (EVALSHA_RO) and the client's settings are unchanged:
+// it then goes to a replica.
 func TestClientThatReadsFromReplicas(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -29,7 +29,7 @@ func TestClientThatReadsFromReplicas(t *testing.T) {
 	master, replica := cluster.Nodes[0], cluster.Nodes[1]
 	client := func(by redis.ClusterOptions) *redis.ClusterClient {
 		by.Password, by.Addrs, by.ReadOnly = canary, cluster.Addrs(), true
-		by.ContextTimeoutEnabled, by.MaxRetries, by.DialerRetries = true, -1, 1 // as SharedPool asks for
+		by.ContextTimeoutEnabled, by.MaxRetries, by.DialerRetries = true, -1, 1 // required for SharedPool
 		c := redis.NewClusterClient(&by)
 		t.Cleanup(func() { c.Close() })
 		return c
@@ -40,8 +40,8 @@ func TestClientThatReadsFromReplicas(t *testing.T) {
 	for _, c := range []*redis.ClusterClient{random, nearest} {
 		for _, shared := range []bool{false, true} {
 			if shared && c == nearest && testkit.RaceDetector {
-				// go-redis 9.23 has a race there: a new node's latency is measured while the node
-				// is still being set up
+				// go-redis 9.23 has a race here: it measures a new node's latency while the node is
+				// still being set up.
 				continue
 			}
 			store := open(t, c, redislock.Options{SharedPool: shared, QuarantineTTL: quarantineTTL})
@@ -59,7 +59,7 @@ func TestClientThatReadsFromReplicas(t *testing.T) {
 		}
 	}
 	c.Disperse()
-	for range 20 { // the application reads
+	for range 20 { // reads of the application
 		if err := random.Get(t.Context(), "{crowd}:slot:0").Err(); err != nil && !errors.Is(err, redis.Nil) {
 			t.Error(err)
 		}
@@ -88,9 +88,9 @@ func TestClientThatReadsFromReplicas(t *testing.T) {
 }
 
 // A client that is connected to a replica, directly or indirectly, gets no lease from it and loses
-// none: every call that would write is an error of the store.
+// none. Every call that would write returns an error of the store.
 //
-// Fails when acquire.lua takes the error of its SET for a success, or for the fault of one name.
+// Fails when acquire.lua takes the error of its SET for a success or for a fault of one name.
 func TestReplicaGrantsNothing(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -103,7 +103,7 @@ func TestReplicaGrantsNothing(t *testing.T) {
 	defer cancel()
 	refused := func(what string, err error) {
 		t.Helper()
-		if !redis.HasErrorPrefix(err, "READONLY") { // by which the driver, too, knows that the connection leads nowhere
+		if !redis.HasErrorPrefix(err, "READONLY") { // tells the driver, too, that the connection leads to a replica
 			t.Errorf("%s on a replica: %v, want an error of the store with READONLY", what, err)
 		}
 	}
@@ -114,7 +114,7 @@ func TestReplicaGrantsNothing(t *testing.T) {
 				refused("acquire "+name, err)
 				break
 			}
-			time.Sleep(20 * time.Millisecond) // until the next try, bounded by ctx
+			time.Sleep(20 * time.Millisecond) // until the next try, limited by ctx
 		}
 	}
 	held, err := p.onMaster.List(ctx, "known", 2)

@@ -13,11 +13,11 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// A server's answer is checked like any input: a malformed one is an error of the store, not a
-// panic.
+// This file checks a server's answer like any input. A malformed answer is an error of the store,
+// not a panic.
 
-// words are several values in one string, which costs client and server a fraction of what separate
-// values cost.
+// words are several values in one string. Separate values would cost client and server several
+// times as much.
 type words string
 
 func (w *words) next() string {
@@ -31,7 +31,7 @@ func (w *words) number() int64 {
 	return n
 }
 
-// parseAnswer parses an answer for one name: words, optionally followed by a line break and a text.
+// parseAnswer parses an answer for one name: words, and then optionally a line break and a text.
 func parseAnswer(v any) (w words, text string, err error) {
 	said, ok := v.(string)
 	if !ok {
@@ -44,7 +44,7 @@ func parseAnswer(v any) (w words, text string, err error) {
 	return words(said), text, nil
 }
 
-// parseAcquire parses the answer of acquire.lua to one attempt; now is the server's time in µs.
+// parseAcquire parses acquire.lua's answer to one attempt. now is the server's time in µs.
 func parseAcquire(req driver.Request, now int64, answer any) (driver.Grant, error) {
 	w, text, err := parseAnswer(answer)
 	if err != nil {
@@ -103,7 +103,7 @@ func parseAcquire(req driver.Request, now int64, answer any) (driver.Grant, erro
 	return driver.Grant{}, no
 }
 
-// info parses INFO; now is the server's time in µs. sane is false if it cannot be.
+// info parses INFO. now is the server's time in µs. sane is false if the values are impossible.
 func (w *words) info(now int64) (info driver.Info, sane bool) {
 	info.DeclaredSlots = int(w.number())
 	if success := w.number(); success > 0 && success <= now+driver.MaxTickAhead.Microseconds() {
@@ -111,13 +111,13 @@ func (w *words) info(now int64) (info driver.Info, sane bool) {
 	}
 	info.Version, info.SlotLimit = w.number(), int(w.number())
 	if info.Version >= maxMicros {
-		info.Version = 0 // no version is that large
+		info.Version = 0 // versions are never that large
 	}
 	return info, info.DeclaredSlots >= 0 && info.Version >= 0 && info.SlotLimit >= 0 &&
 		info.SlotLimit <= driver.MaxSlots
 }
 
-// granted parses a slot, its fence and whether its previous lease expired.
+// granted parses a slot, its fence, and whether its previous lease expired.
 func (w *words) granted(l driver.SemaphoreSpec, token string) (g driver.Grant, sane bool) {
 	slot, fence, expired := w.number(), w.number(), w.number()
 	// After the limit was lowered, a repeated attempt may have a slot beyond it.
@@ -126,20 +126,20 @@ func (w *words) granted(l driver.SemaphoreSpec, token string) (g driver.Grant, s
 		PreviousExpired: expired == 1}, sane
 }
 
-// full parses when the first lease ends, and who has it: text is the value of its key.
+// full parses when the first lease ends and who holds it. text is the value of the lease's key.
 func (w *words) full(no *driver.NotAcquiredError, now int64, text string) {
 	no.ExpiresIn = microseconds(w.number()*1000 - now)
-	if held, err := parseValue(text); err == nil && text != "" { // a malformed value holds the slot as well
+	if held, err := parseValue(text); err == nil && text != "" { // a slot with a malformed value is held, too
 		no.Holder, no.HeldFor = held.holder(), microseconds(now-held.AcquiredAt*1000)
 	}
 }
 
-// paused parses when a pause ends, and who set it.
+// paused parses when a pause ends and who set it.
 func (w *words) paused(no *driver.NotAcquiredError, now int64, text string) {
 	if ends := w.number(); ends > 0 {
 		no.ExpiresIn = max(time.Microsecond, microseconds(ends-now))
 	}
-	no.PausedBy, _ = parseOrigin(text) // the name is paused even if the origin is malformed
+	no.PausedBy, _ = parseOrigin(text) // a malformed origin does not end the pause
 }
 
 // parseExtend parses the answer of extend.lua.
@@ -192,7 +192,7 @@ func parseExtend(a []any, indexes []int, results []driver.Result) error {
 	return nil
 }
 
-// parseRelease parses the answers of release.lua for each lease.
+// parseRelease parses release.lua's answer for each lease.
 func parseRelease(a []any, indexes []int, results []driver.Result) error {
 	for i, index := range indexes {
 		w, _, err := parseAnswer(a[i])
@@ -248,7 +248,7 @@ func parseControlState(name string, a []any) (driver.ControlState, error) {
 	return o, nil
 }
 
-// parseValueState parses the answer of inspect.lua with a value.
+// parseValueState parses the answer of inspect.lua that includes a value.
 func parseValueState(answer any) (driver.ValueState, error) {
 	a, _ := answer.([]any)
 	if len(a) != 11 {
@@ -265,7 +265,7 @@ func parseValueState(answer any) (driver.ValueState, error) {
 	return v, nil
 }
 
-// parseOrigin parses who made a change, and why.
+// parseOrigin parses who made a change and why.
 func parseOrigin(v any) (o driver.Cause, err error) {
 	text, _ := v.(string)
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
@@ -277,8 +277,8 @@ func parseOrigin(v any) (o driver.Cause, err error) {
 	return o, nil
 }
 
-// parseClaimer parses the members that name who last started a tick, or returns none if they are
-// missing or malformed.
+// parseClaimer parses the members that name who last started a tick. It returns the zero Holder if
+// they are missing or malformed.
 func parseClaimer(v any) driver.Holder {
 	text, _ := v.(string)
 	held, err := parseValue("{" + text + "}")
@@ -312,11 +312,11 @@ func parseList(name string, mutex bool, a []any) ([]driver.LeaseInfo, error) {
 // stored is the value of a lease's key, without its token.
 type stored struct {
 	Fence      int64  `json:"fence"`
-	AcquiredAt int64  `json:"acquired_at"` // ms, the server's clock
+	AcquiredAt int64  `json:"acquired_at"` // in ms, by the server's clock
 	Host       string `json:"host"`
 	PID        int    `json:"pid"`
 	ID         string `json:"id"`
-	TTL        int64  `json:"ttl"` // ms, of the grant or the last extension
+	TTL        int64  `json:"ttl"` // in ms, from the grant or the last extension
 }
 
 func (s stored) holder() driver.Holder { return driver.Holder{Host: s.Host, PID: s.PID, ID: s.ID} }
@@ -326,10 +326,10 @@ func parseValue(value string) (v stored, err error) {
 	return v, err
 }
 
-// excerpt returns the beginning of an answer. The whole may contain a token.
+// excerpt returns only the beginning of an answer, because the whole may contain a token.
 func excerpt(v any) string { return fmt.Sprintf("%.20q", fmt.Sprint(v)) }
 
-// number converts an integer or a string from a script; anything else is 0.
+// number converts an integer or a string from a script. For any other value it returns 0.
 func number(v any) int64 {
 	switch v := v.(type) {
 	case int64:
@@ -341,7 +341,7 @@ func number(v any) int64 {
 	return 0
 }
 
-// maxMicros is far beyond any age, and fits into a time.Duration.
+// maxMicros is longer than any real age, and fits into a time.Duration.
 const maxMicros = 1 << 53
 
 func microseconds(n int64) time.Duration {

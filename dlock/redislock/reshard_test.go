@@ -18,8 +18,8 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// While a slot of the Cluster moves to another node, key by key, no other holder is granted a name
-// in it, wherever its keys are; its holder keeps its lease, and renews it at the new node.
+// While a slot of the Cluster moves to another node key by key, no other holder gets a name in the
+// slot, wherever the name's keys are. The holder keeps its lease and renews it on the new node.
 //
 // Fails when a script treats a key that has not been moved yet as missing.
 func TestI1ReshardingUnderALease(t *testing.T) {
@@ -93,7 +93,7 @@ func reshard(t *testing.T, cluster *redistest.Cluster, store *redislock.Store, m
 			t.Errorf("%s, %s first, %s: %v, which passes by itself", kind, first, when, err)
 		}
 	}
-	migrating.Lock() // one slot at a time: a node that sends a key waits, and takes none meanwhile
+	migrating.Lock() // one slot at a time, because a node that sends a key waits and cannot receive one meanwhile
 	unlock := sync.OnceFunc(migrating.Unlock)
 	defer unlock()
 	do(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", id(from))
@@ -117,7 +117,8 @@ func reshard(t *testing.T, cluster *redistest.Cluster, store *redislock.Store, m
 		do(from, "MIGRATE", "127.0.0.1", to.Port(), "", 0, 1000, "AUTH", canary, "KEYS", key)
 		check("after " + key)
 		if i == 0 {
-			// Time for a heartbeat, which is then told to try again. The test depends on none.
+			// This leaves time for a heartbeat, which the node asks to retry. The test does not
+			// rely on one.
 			time.Sleep(quarantineTTL / 4)
 		}
 	}
@@ -125,7 +126,7 @@ func reshard(t *testing.T, cluster *redistest.Cluster, store *redislock.Store, m
 	do(from, "CLUSTER", "SETSLOT", slot, "NODE", id(to))
 	unlock()
 	halfway := time.Since(began)
-	// The pause between two looks spares the machine; nothing depends on it.
+	// The pause between two checks saves CPU time; the test does not rely on it.
 	for deadline := time.Now().Add(2 * quarantineTTL); time.Now().Before(deadline); time.Sleep(quarantineTTL / 10) {
 		check("all has moved")
 	}
@@ -140,7 +141,7 @@ func reshard(t *testing.T, cluster *redistest.Cluster, store *redislock.Store, m
 	if err := lease.Release(ctx); err != nil {
 		t.Errorf("%s, %s first: %v", kind, first, err)
 	}
-	// the new node waits until leases that it does not know have ended
+	// The new node waits until leases that it does not know have ended.
 	if err := testkit.Poll(3*quarantineTTL, "a grant", func() error {
 		_, err := acquire(other)
 		return err
@@ -149,10 +150,11 @@ func reshard(t *testing.T, cluster *redistest.Cluster, store *redislock.Store, m
 	}
 }
 
-// While a slot of the Cluster moves, key by key, no call makes a key on one node that is still on
-// the other, which would end the move: a heartbeat that is due to note its name, and a release.
+// While a slot of the Cluster moves key by key, no call creates a key on one node that still exists
+// on the other, because that would end the move. The calls are a release, and a heartbeat that must
+// add its name.
 //
-// Fails when a script does not look whether the keys are being moved.
+// Fails when a script does not check whether the keys are being moved.
 func TestReshardingMeetsNoKeyTwice(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)
@@ -193,7 +195,7 @@ func TestReshardingMeetsNoKeyTwice(t *testing.T) {
 		}
 		grants = append(grants, g)
 		suffix := map[int]string{0: ":slot:mutex", 2: ":slot:state"}[lock.Slots]
-		do(from, "HSET", "{"+prefix+lock.Name+"}"+suffix, "kept", 1) // the next heartbeat notes the name
+		do(from, "HSET", "{"+prefix+lock.Name+"}"+suffix, "kept", 1) // makes the next heartbeat add the name
 	}
 	do(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", source)
 	do(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", target)

@@ -17,9 +17,9 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// If a server's name cannot be resolved, the store fails, and nothing else does: as soon as the
-// name is known, the same session continues. When the name then gets another address, the next
-// connection goes there, because each looks the name up.
+// If a server's name cannot be resolved, only the store fails. As soon as the name resolves, the
+// same session continues. If the name then gets another address, the next connection goes there,
+// because each connection resolves the name.
 //
 // Fails when the store's own connections do not use the client's Dialer, and when they keep the
 // first address.
@@ -47,7 +47,7 @@ func TestServerNameIsLookedUpAgain(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the name is known: %v", err)
 	}
-	dns.set(name, "") // no connection is made while there are some
+	dns.set(name, "") // has no effect while connections are open
 	select {
 	case <-first.Done():
 		t.Errorf("lost, although the connections are there: %v", first.Err())
@@ -78,7 +78,7 @@ func TestServerNameIsLookedUpAgain(t *testing.T) {
 	}
 }
 
-// A resolver knows the addresses of names, and dials.
+// A resolver maps names to addresses and dials them.
 type resolver struct {
 	mu    sync.Mutex
 	names map[string]string

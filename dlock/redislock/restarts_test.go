@@ -14,9 +14,9 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// One of two hosts is restarted gracefully again and again, on a real server whose answers take 20
-// ms more. Every tick that the server granted runs: if the other host finds a tick taken, it runs
-// on the host that took it, although that host was told to end meanwhile.
+// One of two hosts is repeatedly restarted gracefully, on a real server with 20 ms of additional
+// latency. Every tick that the server granted runs. If one host finds a tick taken, the tick runs
+// on the host that took it, even if that host was told to stop meanwhile.
 //
 // Fails when a host that drains gives up a tick that it was granted.
 func TestGracefulRestartsLoseNoTick(t *testing.T) {
@@ -68,7 +68,7 @@ func TestGracefulRestartsLoseNoTick(t *testing.T) {
 	restarts := testkit.Rounds(t, 20, 300)
 	for i := range restarts {
 		stopOther := start()
-		time.Sleep(time.Duration(110+7*(i%15)) * time.Millisecond) // at each phase of the ticks
+		time.Sleep(time.Duration(110+7*(i%15)) * time.Millisecond) // at different phases of the ticks
 		stopOther()
 	}
 	stop()

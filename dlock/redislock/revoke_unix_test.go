@@ -22,11 +22,11 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// revokedEnv has the address of the server for a test binary that is to be a process whose lease is
-// revoked while it is stopped.
+// revokedEnv is the environment variable that makes the test binary a process whose lease is
+// revoked while it is stopped. Its value is the server's address.
 const revokedEnv = "TICKSLOT_TEST_CHILD_REVOKED"
 
-// revokedTTL is longer than the process is stopped for.
+// revokedTTL is longer than the process is stopped.
 const revokedTTL = 6 * time.Second
 
 func init() {
@@ -35,7 +35,8 @@ func init() {
 	}
 }
 
-// revokedChild holds a slot, prints that, prints how it ended, waits for a line, and gives it back.
+// revokedChild holds a slot, prints that, prints how the lease ended, waits for a line, and
+// releases the slot.
 func revokedChild(addr string) {
 	client := redis.NewClient(&redis.Options{Password: canary, Addr: addr})
 	store := redislock.New(client, redislock.Options{Prefix: "revoke:", QuarantineTTL: revokedTTL})
@@ -62,11 +63,12 @@ func revokedChild(addr string) {
 	os.Exit(0)
 }
 
-// A process that is stopped while its lease is revoked learns of it, with the cause, at its first
-// heartbeat after it runs again. Until it releases the slot, the slot is not granted.
+// A lease is revoked while its process is stopped. When the process runs again, its first heartbeat
+// reports the revocation with its cause. Until the process releases the slot, the slot is not
+// granted.
 //
-// Fails when extend.lua extends a revoked lease (it never learns of it), and when revoke.lua
-// deletes the key (another gets in meanwhile).
+// Fails when extend.lua extends a revoked lease (the process never learns of it), and when
+// revoke.lua deletes the key (another holder gets the slot).
 func TestRevokedWhileStopped(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -75,7 +77,7 @@ func TestRevokedWhileStopped(t *testing.T) {
 	store := open(t, client, redislock.Options{Prefix: "revoke:"})
 	awake(t, store)
 	ctx := t.Context()
-	// The first grant, by a store with a short quarantine, notes the server as known.
+	// A store with a short quarantine makes the first grant, which marks the server as known.
 	first, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 1, Token: "first", TTL: quarantineTTL})
 	if err != nil {
 		t.Fatal(err)

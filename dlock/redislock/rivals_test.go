@@ -16,8 +16,8 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// Rivals compete for the only slot of one name, each on a store of its own, and keep it as long as
-// they can.
+// rivals compete for the only slot of a name. Each uses a separate store and keeps the slot as long
+// as it can.
 type rivals struct {
 	t       *testing.T
 	s       *redistest.Sentinel
@@ -27,7 +27,7 @@ type rivals struct {
 
 	mu     sync.Mutex
 	leases []*dlock.Lease
-	of     map[*redislock.Store]int // leases
+	of     map[*redislock.Store]int // numbers of leases by store
 }
 
 func newRivals(t *testing.T, s *redistest.Sentinel) *rivals {
@@ -37,7 +37,7 @@ func newRivals(t *testing.T, s *redistest.Sentinel) *rivals {
 	return r
 }
 
-// store returns a store like that of a separate process.
+// store returns a new store, as in a separate process.
 func (r *rivals) store() *redislock.Store {
 	return openFailover(r.t, r.s, "", redislock.Options{QuarantineTTL: quarantineTTL})
 }
@@ -58,7 +58,7 @@ func openFailover(t testing.TB, s *redistest.Sentinel, user string, opts redislo
 	return store
 }
 
-// join starts four goroutines that try for the slot on one store.
+// join starts four goroutines that compete for the slot through one store.
 func (r *rivals) join(store *redislock.Store) {
 	session := newSession(r.t, store, faultTTL, 300*time.Millisecond)
 	for range 4 {
@@ -83,7 +83,7 @@ func (r *rivals) join(store *redislock.Store) {
 	}
 }
 
-// valid returns how many leases are valid now, and how many there have been.
+// valid returns how many leases are valid now and how many there have been in all.
 func (r *rivals) valid() (n, all int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +95,8 @@ func (r *rivals) valid() (n, all int) {
 	return n, len(r.leases)
 }
 
-// watch checks for that length of time, and fails the test if two were valid at the same time.
+// watch checks the leases for the given time. It reports an error if two were valid at the same
+// time.
 func (r *rivals) watch(length time.Duration) {
 	r.t.Helper()
 	over, looks := 0, 0
@@ -103,7 +104,7 @@ func (r *rivals) watch(length time.Duration) {
 		if n, _ := r.valid(); n > 1 {
 			over++
 		}
-		time.Sleep(10 * time.Millisecond) // until the next look, bounded above
+		time.Sleep(10 * time.Millisecond) // until the next check, which a deadline limits
 	}
 	if _, all := r.valid(); over > 0 {
 		r.t.Errorf("two valid leases of a semaphore of one at %d looks of %d, 10 ms apart (%d leases in all)", over,
@@ -111,7 +112,7 @@ func (r *rivals) watch(length time.Duration) {
 	}
 }
 
-// granted waits until one of the rivals has had a lease.
+// granted waits until a rival on the given store has had a lease.
 func (r *rivals) granted(to *redislock.Store) {
 	r.t.Helper()
 	testkit.Eventually(r.t, testkit.Patience, "a lease of this rival", func() error {
@@ -124,7 +125,7 @@ func (r *rivals) granted(to *redislock.Store) {
 	})
 }
 
-// warm makes a store open several connections, and the server know the name.
+// warm makes a store open several connections, and makes the name known to the server.
 func warm(t *testing.T, store *redislock.Store) {
 	t.Helper()
 	awake(t, store)

@@ -16,14 +16,14 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// A Redis Cluster divides the work by name: of the same calls (ticks claimed by four hosts, one of
-// which gets each; heartbeats; releases) every master of three gets a third, within 20 %, so that
-// three can handle at least 2.4 times the load of one.
+// A Redis Cluster divides the work by name. The calls are ticks claimed by four hosts, one of which
+// gets each, heartbeats and releases. Each of three masters gets a third of them, within 20 %. So
+// three masters can handle at least 2.4 times the load of one.
 //
-// The names decide which master gets a call, so nothing here is left to chance: their CRC16s are
-// the same every time. There are 600 because names fall on three nodes as dice do: of n names a
-// node has n/3 give or take √(2n)/3, which is 8 % of its third for 300 and 6 % for 600. A fleet
-// with a dozen timers cannot expect thirds.
+// The names determine the master, and their CRC16s are the same every time, so the test has no
+// random element. There are 600 names because names fall on nodes at random: with n names, each of
+// three nodes has n/3 with a standard deviation of √(2n)/3. That is 8 % of a third for 300 names
+// and 6 % for 600. A fleet with a dozen timers cannot expect equal thirds.
 //
 // Fails when all keys have the same tag (keys puts braces around the prefix alone), and when a call
 // is counted twice.
@@ -38,7 +38,7 @@ func TestLoadDividesOnACluster(t *testing.T) {
 	ctx := t.Context()
 	name := func(i int) string { return fmt.Sprintf("timer:job-%d", i) }
 
-	// Every master has to be past its quarantine and know the scripts.
+	// Every master must be past its quarantine and know the scripts.
 	testkit.Eventually(t, 10*time.Second, "all names are granted", func() error {
 		var grants []driver.Grant
 		for i := range 30 {
@@ -77,7 +77,7 @@ func TestLoadDividesOnACluster(t *testing.T) {
 			}
 		}
 	}
-	for from := 0; from < len(grants); from += 300 { // as a heartbeat does
+	for from := 0; from < len(grants); from += 300 { // in batches, as a heartbeat does
 		if _, err := store.Extend(ctx, quarantineTTL, grants[from:min(from+300, len(grants))]...); err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func TestLoadDividesOnACluster(t *testing.T) {
 
 var evalsha = regexp.MustCompile(`(?m)^cmdstat_eval(?:sha)?:calls=(\d+)`)
 
-// scriptsRun counts the scripts that a server has run, not the commands within.
+// scriptsRun returns how many scripts a server has run, not counting the commands within.
 func scriptsRun(t *testing.T, s *redistest.Server) (n int64) {
 	t.Helper()
 	info, err := s.Client().Info(context.Background(), "commandstats").Result()

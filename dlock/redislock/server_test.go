@@ -19,7 +19,7 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// cycle calls every operation of a store once.
+// cycle calls each operation of a store once.
 func cycle(t *testing.T, store *redislock.Store) {
 	t.Helper()
 	awake(t, store)
@@ -62,10 +62,10 @@ func cycle(t *testing.T, store *redislock.Store) {
 	}
 }
 
-// The user that docs/redis.md describes can do nothing but what the store needs. (The conformance
-// suite and the timers connect as this user, and show that it can do all of that.)
+// The user that docs/redis.md describes has no permission that the store does not need. The
+// conformance suite and the timers connect as this user, which shows that no permission is missing.
 //
-// Fails when the documentation grants a right that is not needed.
+// Fails when the documentation grants an unnecessary permission.
 func TestLeastPrivilegeAsDocumented(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -90,7 +90,7 @@ func TestLeastPrivilegeAsDocumented(t *testing.T) {
 	}
 	for _, right := range user {
 		command, ok := strings.CutPrefix(right, "+")
-		if !ok || command == "cluster|slots" || command == "asking" { // which a Cluster needs
+		if !ok || command == "cluster|slots" || command == "asking" { // needed only on a Cluster
 			continue
 		}
 		set := func(rule string) {
@@ -100,7 +100,7 @@ func TestLeastPrivilegeAsDocumented(t *testing.T) {
 			}
 		}
 		set("-" + command)
-		if err := server.Client().ScriptFlush(context.Background()).Err(); err != nil { // or EVAL would not be needed
+		if err := server.Client().ScriptFlush(context.Background()).Err(); err != nil { // so that EVAL is needed
 			t.Fatal(err)
 		}
 		err := all(server, client)
@@ -112,9 +112,9 @@ func TestLeastPrivilegeAsDocumented(t *testing.T) {
 	}
 }
 
-// A client with a DB and a name works with the additional rights that docs/redis.md lists.
+// A client with a DB and a name works with the additional permissions that docs/redis.md lists.
 //
-// Fails when it does not say so.
+// Fails when docs/redis.md does not list them.
 func TestRightsForADatabaseAndAName(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../../docs/redis.md")
@@ -142,7 +142,7 @@ func TestRightsForADatabaseAndAName(t *testing.T) {
 	}
 }
 
-// all calls every operation of a store with new names, and returns the first error.
+// all calls every operation of a store with new names and returns the first error.
 func all(server *redistest.Server, client redis.UniversalClient) error {
 	ctx := context.Background()
 	prefix := shop + unique("all")
@@ -174,7 +174,7 @@ func all(server *redistest.Server, client redis.UniversalClient) error {
 				return err
 			}
 		}
-		// The index is only a hint: without it, every slot is read. And it may lack a grant.
+		// The index is only a hint: without it, every slot is read. It may also lack a grant.
 		if err := server.Client().Del(ctx, prefix+"a:slot:index", prefix+"a:slot:tokens").Err(); err != nil {
 			return err
 		}
@@ -188,7 +188,7 @@ func all(server *redistest.Server, client redis.UniversalClient) error {
 			return err
 		}
 	}
-	for token := range 10 { // so many slots that they are counted
+	for token := range 10 { // enough slots to be counted
 		_, err := store.TryAcquire(ctx, driver.Request{Name: "nine", Slots: 9, Token: fmt.Sprint("t", token),
 			TTL: quarantineTTL})
 		if err != nil && !errors.Is(err, driver.ErrNotAcquired) {
@@ -199,7 +199,7 @@ func all(server *redistest.Server, client redis.UniversalClient) error {
 	return err
 }
 
-// TLS and a password are taken over from the client.
+// The store uses the client's TLS settings and password.
 func TestTLSAndPassword(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, redistest.Options{TLS: true, Password: "secret"})
@@ -208,7 +208,7 @@ func TestTLSAndPassword(t *testing.T) {
 	cycle(t, open(t, client, redislock.Options{}))
 }
 
-// The error for a client of one Cluster node says what to pass instead.
+// The error for a client of one Cluster node says which client to pass instead.
 func TestNodeOfAClusterIsRefused(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)
@@ -218,7 +218,7 @@ func TestNodeOfAClusterIsRefused(t *testing.T) {
 	for _, keys := range []redislock.KeyForm{redislock.KeysPlain, redislock.KeysTagged} {
 		store := open(t, client, redislock.Options{Keys: keys})
 		var refused int
-		for i := range 20 { // some names would be on this node
+		for i := range 20 { // some names are on this node
 			_, err := store.TryAcquire(context.Background(), driver.Request{Name: fmt.Sprint("n", i), Slots: 3,
 				Token: "t", TTL: quarantineTTL})
 			if err != nil && strings.Contains(err.Error(), "pass a *redis.ClusterClient") {
@@ -231,7 +231,7 @@ func TestNodeOfAClusterIsRefused(t *testing.T) {
 	}
 }
 
-// No error of an unreachable server, or of a refused login, contains a password.
+// If a server is unreachable or refuses the login, no error contains a password.
 func TestPasswordIsNotTold(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, redistest.Options{Password: "right"})
@@ -262,7 +262,7 @@ func TestPasswordIsNotTold(t *testing.T) {
 	}
 }
 
-// Close ends the store's own connections and leaves the user's alone.
+// Close closes the store's own connections and leaves the caller's open.
 func TestCloseLeavesTheUsersClient(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Password: canary, Addr: redistest.Shared(t).Addr()})
@@ -280,7 +280,8 @@ func TestCloseLeavesTheUsersClient(t *testing.T) {
 	}
 }
 
-// A pool that the application has exhausted costs no lease: the store has connections of its own.
+// If the application has exhausted its pool, no lease is lost, because the store has its own
+// connections.
 //
 // Fails with SharedPool.
 func TestI6DrainedPoolCostsNoLease(t *testing.T) {
@@ -290,7 +291,7 @@ func TestI6DrainedPoolCostsNoLease(t *testing.T) {
 	defer client.Close()
 	store := open(t, client, redislock.Options{Prefix: unique("drained")})
 	awake(t, store)
-	conn := client.Conn() // the application has the only connection
+	conn := client.Conn() // the application has taken the only connection
 	defer conn.Close()
 	if err := conn.Ping(context.Background()).Err(); err != nil {
 		t.Fatal(err)

@@ -11,10 +11,10 @@ import (
 	"github.com/tickslot/tickslot/proof/timertest"
 )
 
-// No host runs a tick on a server that refuses what every lease needs, or the password: at the
-// start it fails, later it skips.
+// If a server refuses the password or commands that every lease needs, no host runs a tick. At the
+// start, timers return an error. Later, they skip ticks.
 //
-// Fails when such a refusal is taken for an outage.
+// Fails when such a refusal counts as an outage.
 func TestI11NotSetUp(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)

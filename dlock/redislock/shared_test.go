@@ -20,10 +20,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Timers that share a limit make as many round trips as they make calls: a tick that is refused is
-// one, a run is two, and a heartbeat one, however many locks there are.
+// Timers that share a limit make one round trip per call: one for a refused tick, two for a run,
+// and one for a heartbeat, whatever the number of locks.
 //
-// Fails when the permit is taken, renewed or released by a call of its own.
+// Fails when a separate call takes, renews or releases the permit.
 func TestSharedLimitCostsNoRoundTrip(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -77,16 +77,16 @@ func TestSharedLimitCostsNoRoundTrip(t *testing.T) {
 	}
 	started, full := asked()
 	t.Logf("%d runs, %d refused because of the limit: %d calls, %d round trips", started, full, calls, trips)
-	const others = 40 // connections, and what looks at hosts, overrides and settings
+	const others = 40 // connections, and reads of hosts, overrides and settings
 	if trips > int64(calls)+others || calls > 2*started+full+started+others {
 		t.Errorf("%d runs, %d refused because of the limit: %d calls, %d round trips", started, full, calls, trips)
 	}
 }
 
-// A refusal writes nothing: it would be copied to every replica, and timers that wait for a limit
-// are refused all day.
+// A refusal writes nothing. Its writes would be copied to every replica, and timers that wait for a
+// limit are refused all day.
 //
-// Fails when a slot is taken before the last semaphore was looked at.
+// Fails when a slot is taken before the last semaphore was checked.
 func TestRefusedWithFurtherSemaphoresWritesNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -129,8 +129,8 @@ func TestRefusedWithFurtherSemaphoresWritesNothing(t *testing.T) {
 	}
 }
 
-// If a grant was deleted in part, the rest is an error, which makes the caller release it, and not
-// another grant.
+// If part of a grant was deleted, the next request with its token is an error, not another grant.
+// The caller then releases the rest.
 //
 // Fails when look_also does not compare what the token holds.
 func TestPartOfAGrantDeleted(t *testing.T) {

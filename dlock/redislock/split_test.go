@@ -18,10 +18,10 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// pairTTL is also how long the servers of a pair, which have just started, are waited for.
+// pairTTL is also the quarantine of a pair's servers, which have just started.
 const pairTTL = 3 * time.Second
 
-// A pair is a master with a replica, and a store on each. What the replica gets passes through the
+// A pair is a master and a replica, with a store on each. The replica receives its data through the
 // link.
 type pair struct {
 	t                 *testing.T
@@ -49,10 +49,10 @@ func (p *pair) store(s *redistest.Server) *redislock.Store {
 	return open(p.t, client, redislock.Options{QuarantineTTL: pairTTL})
 }
 
-// caughtUp waits until the replica has all that the master has.
+// caughtUp waits until the replica has all data of the master.
 func (p *pair) caughtUp() {
 	p.t.Helper()
-	conn := p.master.Client().Conn() // WAIT waits for what its own connection has written, and so for all before that
+	conn := p.master.Client().Conn() // WAIT covers its own connection's writes and all earlier ones
 	defer conn.Close()
 	err := testkit.Poll(10*time.Second, "replica", func(ctx context.Context) error {
 		if err := conn.Set(ctx, "caught up", 1, 0).Err(); err != nil {
@@ -68,10 +68,10 @@ func (p *pair) caughtUp() {
 	}
 }
 
-// cut stops replication: the replica gets no further data.
+// cut stops replication, so the replica gets no more data.
 func (p *pair) cut() { p.link.BlackHole(true) }
 
-// promote makes the replica a master, while the old one keeps running.
+// promote makes the replica a master while the old master keeps running.
 func (p *pair) promote() {
 	p.t.Helper()
 	if err := p.replica.Client().ReplicaOf(context.Background(), "NO", "ONE").Err(); err != nil {
@@ -79,8 +79,7 @@ func (p *pair) promote() {
 	}
 }
 
-// fill takes all slots, one after the other as they become free, and checks that there is not one
-// more.
+// fill takes all slots as they become free and checks that there are no more.
 func fill(t *testing.T, session *dlock.Session, slots int) []*dlock.Lease {
 	t.Helper()
 	leases, taken := make([]*dlock.Lease, slots), 0
@@ -111,13 +110,14 @@ func isReason(err error, want driver.Reason) bool {
 	return ok && no.Reason == want
 }
 
-// Each side of a split keeps its own limit, so there are at most twice as many valid runs. The
-// fences of a slot differ on both sides, and a later grant has the higher one. When the old master
+// Each side of a split keeps its own limit, so at most twice as many runs are valid. The fences of
+// a slot differ between the sides, and a later grant has the higher one. When the old master
 // becomes a replica of the new one, its side ends, and the other side is not affected.
 //
-// Fails without the quarantine (the new master, which does not know the old one's leases, grants at
-// once), when a fence is the last one plus one without regard to the clock (both sides give the
-// same), and when the timer of the trust window does not start (the old side holds on).
+// Fails without the quarantine (the new master grants at once, because it does not know the old
+// one's leases), when a fence is the last one plus one without regard to the clock (both sides
+// issue the same fence), and when the timer of the trust window does not start (the old side
+// continues).
 func TestSplitKeepsTheLimitOnEachSide(t *testing.T) {
 	t.Parallel()
 	const slots = 2
@@ -178,9 +178,9 @@ func TestSplitKeepsTheLimitOnEachSide(t *testing.T) {
 	}
 }
 
-// With min-replicas-to-write 1 and min-replicas-max-lag 1 an old master whose replica is out of
-// reach soon writes nothing any more. That is an error of the store: its leases end with their
-// trust window, and it grants none.
+// With min-replicas-to-write 1 and min-replicas-max-lag 1, an old master whose replica is
+// unreachable soon stops writing. Its calls then return an error, its leases end with their trust
+// windows, and it grants no new ones.
 //
 // Fails when extend.lua takes an error of the server for a renewal.
 func TestSplitEndsByMinReplicas(t *testing.T) {
@@ -221,10 +221,10 @@ func TestSplitEndsByMinReplicas(t *testing.T) {
 	}
 }
 
-// A master that was paused while its replica was promoted has no replica any more when it runs
-// again. With min-replicas-to-write it grants nothing from then on, whichever host calls it.
+// If a master was paused while its replica was promoted, it has no replica when it runs again. With
+// min-replicas-to-write, it grants nothing from then on, to any host.
 //
-// Fails without that setting: it grants.
+// Fails without that setting, because the master then grants.
 func TestMinReplicasAfterStandingStill(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)

@@ -12,10 +12,11 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 )
 
-// A mutex whose state says released is taken without a read. If it is held nevertheless, because
-// the state was written by hand, its holder keeps it until it ends.
+// If a mutex's state says "released", an acquire takes the mutex without a read. If the mutex is
+// held nevertheless, because the state was written by hand, its holder keeps it until the lease
+// ends.
 //
-// Fails when the SET is done without NX; when the attempt continues after the SET was refused, as
+// Fails when the SET is made without NX; when the attempt continues after the SET was refused, as
 // it would for a semaphore.
 func TestStateOfAMutexIsOnlyAHint(t *testing.T) {
 	t.Parallel()
@@ -56,14 +57,13 @@ func TestStateOfAMutexIsOnlyAHint(t *testing.T) {
 	}
 }
 
-// Rarely changing fields are written when they change, also between extensions of the expiry: the
-// declared slots, and which run of the server granted last. The expiry is extended every quarter of
-// an hour. A name is forgotten when it was not used for about an hour, one with ticks after forty
-// days.
+// Two fields that rarely change are written whenever they change: the declared slots, and which run
+// of the server granted last. The expiry is extended only every quarter of an hour. A name is
+// forgotten when it has been unused for about an hour, or for forty days if it has ticks.
 //
-// Fails when a grant writes only fence and tick; when it puts off the end of the state alone; when
-// it puts off ends with every grant; when it waits for a time at which the end was put off that is
-// yet to come; when a grant without a tick shortens the memory of the ticks.
+// Fails when a grant writes only fence and tick; when it postpones only the expiry of the state;
+// when it postpones expiries with every grant; when it waits because the recorded time of the last
+// postponement lies in the future; when a grant without a tick shortens the memory of the ticks.
 func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 	t.Parallel()
 	prefix := unique("seldom")
@@ -111,7 +111,7 @@ func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 			}
 		}
 		release(grant(name, 3, nil))
-		if name == "ticks" { // its first
+		if name == "ticks" { // its first tick
 			release(grant(name, 3, &driver.Tick{At: time.Now(), Max: 1}))
 		}
 		fields("3", "plain")
@@ -128,7 +128,7 @@ func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 		}
 		release(grant(name, 4, nil))
 		fields("4", "plain")
-		// the latter by a clock that was ahead
+		// The second value comes from a clock that was ahead.
 		for _, kept := range []time.Duration{-16 * time.Minute, 25 * time.Hour} {
 			client.HSet(ctx, state, "kept", time.Now().Add(kept).UnixMilli())
 			expire()
@@ -143,12 +143,12 @@ func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 			putOff(fmt.Sprintf("with a heartbeat, last put off %v from now", kept))
 			release(g)
 		}
-		g := grant(name, 4, nil) // which is never released
+		g := grant(name, 4, nil) // never released
 		if ttl := client.PTTL(ctx, prefix+name+":slot:tokens").Val(); ttl < lifetime-time.Minute || ttl > lifetime {
 			t.Errorf("the token of a lease that is held is remembered for %v", ttl)
 		}
 		release(g)
-		if ttl := client.PTTL(ctx, prefix+name+":slot:tokens").Val(); ttl != -2 { // there is none: all are released
+		if ttl := client.PTTL(ctx, prefix+name+":slot:tokens").Val(); ttl != -2 { // missing: all are released
 			t.Errorf("the tokens end in %v", ttl)
 		}
 		client.HDel(ctx, state, "run")
@@ -157,8 +157,7 @@ func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 			t.Errorf("the run is %q, and was %q", now, run)
 		}
 	}
-	// A release that is the first to note a success does not shorten the memory of the ticks
-	// either.
+	// The first release that records a success does not shorten the memory of the ticks either.
 	client.HDel(ctx, prefix+"ticks:slot:state", "success")
 	release(grant("ticks", 4, nil))
 	if ttl := client.PTTL(ctx, prefix+"ticks:slot:state").Val(); ttl < longer {
@@ -166,17 +165,17 @@ func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 	}
 }
 
-// Even if keys were deleted by hand, every key that is made expires, except the one for all names
-// with the prefix, and a repeated attempt finds its grant.
+// If keys were deleted by hand, every newly created key still expires, except the key for all names
+// with the prefix. A repeated attempt finds its grant.
 //
-// Fails when acquire.lua gives no end to the tokens, or to an index that is new, or that an attempt
-// makes which finds its grant or a slot that is taken; when release.lua gives none to a state; when
-// a mutex whose state does not say that it was released is not looked at.
+// Fails when acquire.lua sets no expiry on the tokens, or on an index that is new or created by an
+// attempt that finds its grant or a taken slot. Fails when release.lua sets none on a state. Fails
+// when a mutex whose state does not say "released" is not read.
 func TestEveryKeyHasAnEnd(t *testing.T) {
 	t.Parallel()
 	prefix := unique("ends")
 	client, _ := shared(t, prefix)
-	// Embedded removes the bound on the TTL, so the leases below may be long.
+	// Embedded removes the maximum TTL, so the leases below may be long.
 	store := open(t, client, redislock.Options{Prefix: prefix, Embedded: true})
 	ctx := t.Context()
 	check := func(step string) {

@@ -19,8 +19,8 @@ import (
 	"github.com/tickslot/tickslot/proof/timertest"
 )
 
-// stoppedEnv has what a test binary needs that is to be a host of its own: redis or cluster, a
-// prefix, and addresses.
+// stoppedEnv is the environment variable that makes the test binary a separate host. Its value has
+// redis or cluster, a prefix, and addresses.
 const stoppedEnv = "TICKSLOT_TEST_CHILD_STOPPED"
 
 func init() {
@@ -47,7 +47,7 @@ func stoppedOptions(prefix string) redislock.Options {
 
 // Overrides that were set while a host was stopped reach it when it runs again.
 //
-// Fails as timertest.Stopped says.
+// Fails in the cases that timertest.Stopped lists.
 func TestOverridesWhileStopped(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)

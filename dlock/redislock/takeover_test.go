@@ -17,20 +17,21 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// Here servers take over from each other, come back, and have their clocks set. Nothing is granted
-// before the leases granted earlier have ended.
+// In this file, servers take over from each other, come back, and have their clocks set. Nothing is
+// granted before earlier leases have ended.
 
-// forms are the forms of the keys: each notes the start of a server at another key.
+// forms are the forms of the keys. Each records the start of a server at a different key.
 var forms = map[string]redislock.KeyForm{"plain": redislock.KeysPlain, "tagged": redislock.KeysTagged}
 
-// A master is failed over, and back to the same process, which lacks what the other did meanwhile.
+// A master fails over to another server and back. It is the same process, but it lacks the other
+// server's writes.
 //
-// Fails when the server is known by its run_id, which is the same then.
+// Fails when the server is identified by its run_id, which has not changed.
 func TestI1FailoverAndBack(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
 	for form, keys := range forms {
-		for _, meanwhile := range []bool{false, true} { // whether the other grants something, too, and so notes its run
+		for _, meanwhile := range []bool{false, true} { // the other server grants, and so records its run
 			t.Run(fmt.Sprint(form, meanwhile), func(t *testing.T) {
 				t.Parallel()
 				p := newPair(t)
@@ -49,7 +50,7 @@ func TestI1FailoverAndBack(t *testing.T) {
 					t.Fatal(err)
 				}
 				inSync(t, p.master)
-				back.BlackHole(true) // what b does from now on, a lacks
+				back.BlackHole(true) // b's later writes do not reach a
 				extend := func() time.Time {
 					t.Helper()
 					sent := time.Now()
@@ -86,14 +87,14 @@ func TestI1FailoverAndBack(t *testing.T) {
 	}
 }
 
-// formed returns a store with another prefix and that form of the keys.
+// formed returns a store with another prefix and the given form of the keys.
 func (p *pair) formed(s *redistest.Server, keys redislock.KeyForm) *redislock.Store {
 	client := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: canary})
 	p.t.Cleanup(func() { client.Close() })
 	return open(p.t, client, redislock.Options{Prefix: "formed:", QuarantineTTL: pairTTL, Keys: keys})
 }
 
-// inSync waits until a replica has what its master has.
+// inSync waits until a replica has its master's data.
 func inSync(t *testing.T, s *redistest.Server) {
 	t.Helper()
 	err := testkit.Poll(10*time.Second, "replica", func(ctx context.Context) error {
@@ -108,7 +109,7 @@ func inSync(t *testing.T, s *redistest.Server) {
 	}
 }
 
-// untilGranted asks until the quarantine is over.
+// untilGranted repeats the request until the quarantine is over.
 func untilGranted(t *testing.T, store *redislock.Store, req driver.Request) (g driver.Grant) {
 	t.Helper()
 	testkit.Eventually(t, 10*time.Second, "a grant", func() (err error) {
@@ -121,10 +122,10 @@ func untilGranted(t *testing.T, store *redislock.Store, req driver.Request) (g d
 	return g
 }
 
-// A quarantine is not shorter by the part of a millisecond that had passed when it began: scripts
-// count in whole milliseconds, cut off.
+// A quarantine is not shortened by the part of a millisecond that had passed at its beginning.
+// Scripts truncate times to whole milliseconds.
 //
-// Fails when the takeover is taken to have been at the start of its millisecond.
+// Fails when the takeover counts from the start of its millisecond.
 func TestI1QuarantineIsNotAMillisecondShort(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -136,22 +137,22 @@ func TestI1QuarantineIsNotAMillisecondShort(t *testing.T) {
 	}
 }
 
-// A replica that lacks even the first grant of a name does not grant it before that lease has ended
-// when it takes over, because the quarantine applies to the whole server. That also holds if it
-// lacks what the master noted about itself.
+// A replica lacks even the first grant of a name. When it takes over, it does not grant the name
+// before that lease has ended, because the quarantine applies to the whole server. This also holds
+// if the replica lacks the master's record of itself.
 //
 // Fails when an unknown name is granted because of the server's uptime alone.
 func TestI1TakeoverWithoutTheFirstGrant(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
-	for _, known := range []bool{true, false} { // whether it knows the prefix
+	for _, known := range []bool{true, false} { // whether the replica knows the prefix
 		p := newPair(t)
 		a, b := p.formed(p.master, redislock.KeysPlain), p.formed(p.replica, redislock.KeysPlain)
 		if known {
 			awake(t, a)
 			p.caughtUp()
 		}
-		time.Sleep(2 * pairTTL) // or it would be refused as freshly started anyway
+		time.Sleep(2 * pairTTL) // otherwise the server would be refused as freshly started
 		p.cut()
 		sent := time.Now()
 		first, err := a.TryAcquire(t.Context(), driver.Request{Name: "a", Token: "first", TTL: pairTTL})
@@ -167,10 +168,10 @@ func TestI1TakeoverWithoutTheFirstGrant(t *testing.T) {
 	}
 }
 
-// A restart causes one quarantine, and not another for each name. If it was long ago there is none:
+// A restart causes one quarantine, not one for each name. A restart long ago causes none, because
 // the server reports that it has been a master since its start.
 //
-// Fails when only each name notes which run of the server granted it last.
+// Fails when only each name records which run of the server granted it last.
 func TestRestartIsWaitedForOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, redistest.Options{Persistence: redistest.AOF})
@@ -200,7 +201,7 @@ func TestRestartIsWaitedForOnce(t *testing.T) {
 			}
 			untilGranted(t, store, request(names[0]))
 		} else {
-			time.Sleep(quarantineTTL + 2*time.Second) // the uptime is in whole seconds
+			time.Sleep(quarantineTTL + 2*time.Second) // the uptime has whole seconds
 		}
 		for _, name := range append(names, "new") {
 			if g, err := store.TryAcquire(t.Context(), request(name)); err != nil {
@@ -212,9 +213,9 @@ func TestRestartIsWaitedForOnce(t *testing.T) {
 	}
 }
 
-// A server's replid also changes when its first replica comes, and when it had none for an hour.
-// That is not a restart, and the server shows it. But on a Cluster, where keys may come from
-// another node, each name has its quarantine.
+// A server's replid also changes when its first replica connects, and when it has had no replica
+// for an hour. This is not a restart, and the server reports so. But on a Cluster, where keys may
+// come from another node, each name has a quarantine.
 //
 // Fails when a server that has been a master since its start is quarantined whenever its replid
 // changes.
@@ -238,7 +239,7 @@ func TestFirstReplicaIsNoRestart(t *testing.T) {
 				return info[:40]
 			}
 			untilGranted(t, store, request("a"))
-			time.Sleep(quarantineTTL + 2*time.Second) // the uptime is in whole seconds
+			time.Sleep(quarantineTTL + 2*time.Second) // the uptime has whole seconds
 			before := replid()
 			replica := redistest.New(t, redistest.Options{Args: []string{"--replicaof", "127.0.0.1",
 				fmt.Sprint(master.Port())}})
@@ -258,9 +259,9 @@ func TestFirstReplicaIsNoRestart(t *testing.T) {
 	}
 }
 
-// Without a quarantine, for services that do not show restarts, a server that comes back empty
-// grants what others hold. They learn of it with their next heartbeat, or within their trust
-// window. Everything else works, although scripts may not call INFO.
+// Without a quarantine, for services that do not reveal restarts, a server that restarts empty
+// grants slots that others hold. The old holders learn of it with their next heartbeat, or within
+// their trust window. Everything else works, although scripts may not call INFO.
 //
 // Fails when there is a quarantine, or when the old holder continues for longer.
 func TestNoQuarantineIsAsWeakAsItSays(t *testing.T) {
@@ -296,11 +297,11 @@ func TestNoQuarantineIsAsWeakAsItSays(t *testing.T) {
 		}
 		granted := time.Now()
 		for first.Valid() && time.Since(granted) < 2*quarantineTTL {
-			time.Sleep(time.Millisecond) // until the next look, bounded above
+			time.Sleep(time.Millisecond) // until the next check, which a deadline limits
 		}
 		bound := quarantineTTL
 		if beats {
-			bound = 2 * quarantineTTL / 3 // a heartbeat may have failed while the server was away
+			bound = 2 * quarantineTTL / 3 // a heartbeat may have failed while the server was down
 		}
 		if both := time.Since(granted); both > bound {
 			t.Errorf("its heartbeat comes through: %t; two were valid for %v, want at most %v", beats, both, bound)
@@ -311,10 +312,10 @@ func TestNoQuarantineIsAsWeakAsItSays(t *testing.T) {
 	}
 }
 
-// A server that restarts while its clock is an hour ahead is waited for no longer than any other,
-// once the clock is right.
+// If a server restarts while its clock is an hour ahead, its quarantine is no longer than any other
+// once the clock is correct.
 //
-// Fails when the end of the wait is stored and trusted.
+// Fails when the end of the quarantine is stored and trusted.
 func TestQuarantineNotedByAClockThatWasAhead(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -328,7 +329,7 @@ func TestQuarantineNotedByAClockThatWasAhead(t *testing.T) {
 			t.Fatal(r, err)
 		}
 		saved := client.HGetAll(t.Context(),
-			store.Key("a")+":slot:mutex").Val() // it comes back with its data, and another run
+			store.Key("a")+":slot:mutex").Val() // restarts with its data, as another run
 		if err := server.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -348,15 +349,15 @@ func TestQuarantineNotedByAClockThatWasAhead(t *testing.T) {
 			t.Errorf("%s: the clock was put right: %v, want quarantine", form, err)
 		}
 		untilGranted(t, store, request)
-		if took := time.Since(began); took > 3*quarantineTTL { // it begins anew, once
+		if took := time.Since(began); took > 3*quarantineTTL { // the quarantine restarts once
 			t.Errorf("%s: granted %v after the clock was put right", form, took)
 		}
 	}
 }
 
-// A tick that was claimed while the clock was an hour ahead does not block the ticks until then.
+// A tick that was claimed while the clock was an hour ahead does not block the ticks of that hour.
 //
-// Fails when the noted last tick is believed even if it lies in the future.
+// Fails when a recorded last tick in the future counts.
 func TestTickFromTheFuture(t *testing.T) {
 	t.Parallel()
 	store, clock := clocked(t)

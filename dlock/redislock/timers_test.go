@@ -16,14 +16,14 @@ import (
 	"github.com/tickslot/tickslot/proof/timertest"
 )
 
-// timersTTL is also how long a server that has just started is waited for.
+// timersTTL is also the quarantine of a server that has just started.
 const timersTTL = 3 * time.Second
 
 // Timers keep I1 to I12 on a Cluster, too, as the user of docs/redis.md.
 func TestTimersCluster(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)
-	testkit.Long(t) // make test runs it on one Redis and on Postgres
+	testkit.Long(t) // make test runs these tests on one Redis and on Postgres
 	cluster := redistest.NewCluster(t, 3)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Username: app, Password: canary, Addrs: cluster.Addrs()})
 	t.Cleanup(func() { client.Close() })
@@ -31,7 +31,7 @@ func TestTimersCluster(t *testing.T) {
 		TTL: timersTTL,
 		New: func(t testing.TB) timertest.Store {
 			opts := redislock.Options{Prefix: shop + rand.Text() + ":", QuarantineTTL: timersTTL}
-			if strings.Contains(t.Name(), "_share") { // the keys of a limit and its timers are on one node
+			if strings.Contains(t.Name(), "_share") { // the keys of a limit and its timers must be on one node
 				opts.Prefix = shop + "{" + rand.Text() + "}:"
 			}
 			return timertest.Store{Open: func(t testing.TB) driver.Store { return open(t, client, opts) }}
@@ -39,8 +39,8 @@ func TestTimersCluster(t *testing.T) {
 	})
 }
 
-// Timers on several hosts keep I1 to I12 on a real Redis. For the outages of I7 the namespace is
-// behind a proxy that swallows everything.
+// Timers on several hosts keep I1 to I12 on a real Redis. For the outages of I7, a proxy in front
+// of the namespace drops everything.
 func TestTimers(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// A later version of this package marks a state that this one would misread. From then on this one
-// grants nothing of that name, and says why; its current runs may end.
+// A later version of this package marks a state that this version would misread. From then on, this
+// version grants no lease of that name and says why. Its current runs may end.
 //
 // Fails when an acquire ignores the format.
 func TestTwoVersionsOfUs(t *testing.T) {
@@ -40,7 +40,7 @@ func TestTwoVersionsOfUs(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			format(1) // which it knows
+			format(1) // a format that this version knows
 			if again, err := acquire("first"); err != nil || again.Fence != g.Fence {
 				t.Errorf("%s, the same format: %+v, %v", name, again, err)
 			}

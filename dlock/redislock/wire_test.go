@@ -17,9 +17,10 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// The budgets, counted at the wire by a proxy: acquire free 1, acquire busy 1, release 1; an
-// update, the overrides of 40 names, a page of all leases, or a revocation 1; a heartbeat of 1,000
-// leases 2, for any number of slots and any overrides.
+// A proxy counts round trips on the wire. These calls take one: an acquire of a free slot, a
+// refused acquire, a release, an update, the overrides of 40 names, a page of all leases, and a
+// revocation. A heartbeat of 1,000 leases takes two. This holds for any number of slots and any
+// overrides.
 //
 // Fails when acquire asks slot by slot, when each does not use one pipeline, when Inspect asks name
 // by name.
@@ -43,10 +44,10 @@ func TestRoundTrips(t *testing.T) {
 			t.Errorf("%s: %d round trips, want %d; commands %v", what, got, want, proxy.Commands())
 		}
 	}
-	// It takes a while to fill 10,000 slots: the lease is extended for longer than a server that
-	// has just started would grant.
+	// Filling 10,000 slots takes a while. So this lease lasts longer than a server that has just
+	// started would grant.
 	patient := open(t, client, redislock.Options{Prefix: prefix, QuarantineTTL: time.Minute})
-	// The first use of each script also sends its source, once in the life of a server.
+	// The first use of each script also sends its source, once per run of a server.
 	warm := newSession(t, store, quarantineTTL, quarantineTTL/3)
 	for range 2 {
 		if l, err := warm.Semaphore("warm", 1).TryAcquire(ctx); err != nil {
@@ -81,7 +82,7 @@ func TestRoundTrips(t *testing.T) {
 			t.Fatal(err)
 		}
 		count(name+" extend", 1, func() { _, err = patient.Extend(ctx, time.Minute, g) })
-		fill := direct.Pipeline() // the other slots are taken, without an acquire for each
+		fill := direct.Pipeline() // held slots, created without an acquire for each
 		for i := range n {
 			fill.SetNX(ctx, fmt.Sprintf("%s%s:slot:%d", prefix, name, i), `{"token":"other"}`, time.Minute)
 			fill.ZAddNX(ctx, prefix+name+":slot:index", redis.Z{Score: float64(time.Now().Add(time.Minute).UnixMilli()),
@@ -125,11 +126,11 @@ func TestRoundTrips(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A thousand leases of many names: the session sends them in batches of 500.
+	// The session sends a thousand leases of many names in batches of 500.
 	session := newSession(t, store, quarantineTTL, quarantineTTL/3)
 	for i := range 1000 {
 		if _, err := session.Semaphore(fmt.Sprintf("beat%d", i%40),
-			25).Acquire(ctx); err != nil { // also when a busy machine makes the store late
+			25).Acquire(ctx); err != nil { // even if a busy machine makes the store slow
 			t.Fatal(err)
 		}
 	}
@@ -141,11 +142,13 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
-// The driver never repeats a call. After a lost reply the outcome is unknown, so it is an error,
-// and the session decides (an acquire is repeated once, with the same token). This is about a
-// client of one server: a Cluster client repeats up to MaxRedirects times, with any MaxRetries.
+// The driver never repeats a call. After a lost reply, the outcome is unknown, so the call returns
+// an error and the session decides. (It repeats an acquire once, with the same token.) This applies
+// to a client of one server. A Cluster client repeats calls up to MaxRedirects times, whatever
+// MaxRetries is.
 //
-// Fails when MaxRetries of the pool is 0, which stands for the driver's three, or more.
+// Fails when MaxRetries of the pool is positive, or is 0, which selects the driver's default of
+// three.
 func TestDriverRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -179,7 +182,7 @@ func TestDriverRepeatsNothing(t *testing.T) {
 		answer := make(chan error, 1)
 		go func() { answer <- call() }()
 		testkit.Eventually(t, testkit.Patience, what+" is sent", func() bool { return proxy.RoundTrips() > 0 })
-		proxy.LoseReplies(false) // a second one would be answered
+		proxy.LoseReplies(false) // a second call would be answered
 		proxy.Proxy.Reset()
 		err := <-answer
 		if n := proxy.Commands()["EVALSHA"]; n != 1 || err == nil {
@@ -189,7 +192,7 @@ func TestDriverRepeatsNothing(t *testing.T) {
 	}
 }
 
-// unknown returns the error of a call for one grant, from the call or the result.
+// unknown returns the error of a call for one grant, which the call or the result reports.
 func unknown(results []driver.Result, err error) error {
 	if err == nil && results[0].Outcome == driver.GrantUnknown {
 		err = cmp.Or(results[0].Err, errors.New("unknown"))
