@@ -12,10 +12,10 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 )
 
-// originText returns a cause as the table stores it: JSON in ASCII, which no character set of a
-// connection changes.
+// originText returns a cause as the table stores it: JSON in ASCII, so that no character set of a
+// connection changes it.
 func originText(o driver.Cause) string {
-	text, _ := json.Marshal(o) // two strings always marshal
+	text, _ := json.Marshal(o) // marshaling two strings cannot fail
 	var b strings.Builder
 	for _, r := range string(text) {
 		if r < 0x80 {
@@ -29,8 +29,8 @@ func originText(o driver.Cause) string {
 	return b.String()
 }
 
-// readOrigin reads a text of originText. Any other text, which may have been written by hand, is
-// taken as By.
+// readOrigin parses a text of originText. It uses any other text, which may have been written by
+// hand, as By.
 func readOrigin(text string) (o driver.Cause) {
 	if json.Unmarshal([]byte(text), &o) != nil {
 		return driver.Cause{By: text}
@@ -104,8 +104,8 @@ func (s *Store) inspect(ctx context.Context, resources []string, values bool) (r
 	return rows, nil
 }
 
-// controlled returns the resource_name under which the overrides of a name are stored: the
-// resource_name of its semaphore.
+// controlled returns the resource_name that stores the overrides of a name. It is the resource_name
+// of the name's semaphore.
 func (s *Store) controlled(ctx context.Context, name string, err error) (string, error) {
 	if err == nil {
 		err = s.Check()

@@ -5,31 +5,31 @@
 //	defer store.Close()
 //	if err := store.Migrate(ctx); err != nil { … }
 //
-// With a pgxpool use package pgxlock. The store keeps the promises of the store on Redis, at a
-// higher latency. The database's clock decides when a lease ends. A slot and a start of a tick are
-// taken in one transaction, and no request is refused as full while a slot is free. Leases survive
-// a crash of the database.
+// With a pgxpool, use package pgxlock. The store keeps the promises of the store on Redis, but has
+// a higher latency. The database's clock decides when a lease ends. One transaction takes a slot
+// and a start of a tick, and no request is refused as full while a slot is free. Leases survive a
+// crash of the database.
 //
 // # What is not promised
 //
-//   - After a failover to a copy that lacked the last commits (asynchronous replication), or after
-//     a restore from a backup, leases are missing. A slot may then be granted twice until the old
+//   - After a failover to a copy without the last commits (asynchronous replication), or after a
+//     restore from a backup, leases are missing. A slot may then be granted twice until the old
 //     holder's next heartbeat, at most a third of the TTL later. The same happens if the table is
-//     emptied, or rows of locks that are held are deleted. With synchronous replication a failover
-//     loses no lease.
+//     emptied or rows of held locks are deleted. With synchronous replication, a failover loses no
+//     lease.
 //
-//   - The server's clock is a wall clock. If it steps forward by more than the rest of a lease, the
-//     lease ends in the database while its holder still trusts it.
+//   - The server's clock is a wall clock. If it steps forward by more than the remaining time of a
+//     lease, the lease ends in the database while its holder still trusts it.
 //
-//   - Reads from a replica may be stale: connect to the primary. A server that has become read-only
-//     is an error of the store until it is the primary again, or the connections lead to the new
-//     one.
+//   - Reads from a replica may be stale, so connect to the primary. If the server becomes
+//     read-only, every call returns an error until the server is the primary again or the
+//     connections lead to the new primary.
 //
 //   - SQLServer is experimental: it has not been run against a server. Only the texts of its
 //     statements are tested.
 //
-//   - A slot whose row was deleted by hand may not be granted for a while if the name has many
-//     slots: an acquire looks for missing rows among 16 of them (SQLite: 64).
+//   - If a name has many slots, a slot whose row was deleted by hand may not be granted for a
+//     while. An acquire looks for missing rows among 16 slots (SQLite: 64).
 //
 // # The table
 //
@@ -39,13 +39,14 @@
 //	timer:orders:slot: |    0 | token   | grows | …           the lock timer:orders:slot:0
 //	nightly-report     |    0 | token   | grows | …           a mutex
 //
-// A lock is held while expires_at is in the future. Releasing it keeps its row, which stores the
-// fence and the last holder. Cleanup deletes rows that have been idle for Options.Retention, but
-// not overrides.
+// A lock is held while expires_at is in the future. A release keeps the lock's row, which stores
+// the fence and the last holder. Cleanup deletes rows that have been idle for Options.Retention,
+// but not overrides.
 //
-// acquired_at is when the lease was granted, renewed_at when it was granted or extended last. If
-// expires_at is in the past, but not 1970, the lock was never released: its holder died or lost it.
-// Names are VARBINARY on MySQL, because its collations take 'job', 'JOB' and 'job ' for the same.
+// acquired_at is when the lease was granted, and renewed_at when it was last granted or extended.
+// If expires_at is in the past but not 1970, the lock was never released, because its holder died
+// or lost it. Names are VARBINARY on MySQL, because its collations treat 'job', 'JOB' and 'job ' as
+// equal.
 //
 //	-- Postgres: who holds what
 //	SELECT resource_name, slot, host_name, process_id, acquired_at, expires_at
@@ -57,23 +58,23 @@
 //	SELECT resource_name, slot, host_name, process_id, datetime(expires_at / 1000000, 'unixepoch')
 //	FROM distributed_locks WHERE slot >= 0 AND expires_at > unixepoch() * 1000000;
 //
-// In the row with slot -1, host_name and the like are those of the host that claimed the tick.
-// tick_starts and slots are those of the latest grant, succeeded_at is when a run last ended well,
-// and starts has the starts of a limit with a Rate. Overrides are paused_until (NULL once somebody
-// has ended the pause, at resumed_at), slot_limit and triggered_at, each with an origin as JSON
-// (pause_origin …); hosts notice a change by overrides_version. kept_value of the name
-// tickslot:trigger:<timer> has its triggers that no host has started yet, with their payloads.
+// In the row with slot -1, host_name and the other holder columns describe the host that claimed
+// the tick. tick_starts and slots come from the latest grant, succeeded_at is when a run last
+// succeeded, and starts has the starts of a limit with a Rate. Overrides are paused_until (NULL
+// after the pause was ended early, at resumed_at), slot_limit and triggered_at, each with an origin
+// as JSON (pause_origin and so on). Hosts notice a change by overrides_version. In the row of the
+// name tickslot:trigger:<timer>, kept_value has the timer's triggers that no host has started yet,
+// with their payloads.
 //
 // Migrate creates the table and, on Postgres and MySQL, the routines that make each operation one
-// call. It records which version of the table there is in a second one, TableName_migrations.
-// Schema returns the statements of Migrate for those who apply their own migrations; call Verify at
-// start-up then.
+// call. It records the version of the table in a second table, TableName_migrations. If you apply
+// your own migrations, Schema returns Migrate's statements; call Verify at startup in this case.
 //
 // Two versions of this package can share a table during a rolling update: the names of the routines
 // include their version, and additional columns are ignored. A version that changes the meaning of
 // rows stores a higher format in the row with slot -1 and an empty name. Every acquire reads that
-// row, so older versions stop granting, with an error that matches driver.ErrSetup and asks for an
-// update of the host. They may still extend and release what they hold.
+// row. So older versions stop granting and return an error that matches driver.ErrSetup and asks
+// for an update of the host. They may still extend and release their leases.
 //
 // # Privileges
 //
@@ -89,14 +90,14 @@
 //
 // Only Cleanup needs DELETE. Postgres lets every role execute functions unless that was revoked.
 //
-// # Connections and time-outs
+// # Connections and timeouts
 //
-// Give the store a *sql.DB of its own with a handful of connections. If it shares one with the
-// application, and the application uses all its connections, heartbeats wait and leases are lost.
-// pgxlock opens a pool of its own.
+// Give the store its own *sql.DB with a handful of connections. If the store shares a *sql.DB with
+// the application, and the application uses all connections, heartbeats wait and leases are lost.
+// pgxlock opens its own pool.
 //
 // Every call ends with its context; a dlock.Session sets StoreTimeout (1 s by default). The
 // database waits for locks for at most nine tenths of that time, so no statement outlives its
-// caller, and the caller still gets the answer. A row that another session keeps locked costs its
-// slot or its lease; the error says so, and matches driver.ErrFault.
+// caller, and the caller still gets the answer. If another session keeps a row locked, only the
+// row's slot or lease is affected. The error says so and matches driver.ErrFault.
 package sqllock

@@ -9,15 +9,15 @@ import (
 )
 
 var (
-	// ErrSchema is matched by the errors of Verify and Migrate when the table or the routines are
-	// missing, old, or different from those of Schema. It matches driver.ErrSetup.
+	// ErrSchema matches the errors of Verify and Migrate if the table or the routines are missing,
+	// old, or different from Schema's. It matches driver.ErrSetup.
 	ErrSchema = store.ErrSchema
 
-	// errRowLocked is the error of one lease whose row is locked. The other leases of the call were
-	// handled.
+	// errRowLocked is the error of a single lease whose row is locked. The other leases of the call
+	// were handled.
 	errRowLocked = fmt.Errorf("sqllock: %w: %s", driver.ErrFault, sqlkit.LockAdvice)
 )
 
-// explain adds to a driver's error how to repair it, and whether it matches an error of package
-// driver.
+// explain adds to a driver's error how to repair it, and makes it match an error of package driver
+// if one fits.
 func explain(err error) error { return fmt.Errorf("sqllock: %w", sqlkit.Explain(err)) }

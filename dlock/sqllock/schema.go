@@ -10,15 +10,15 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
-// Migrate creates the table, or upgrades that of an older version, and creates indexes and routines
-// that are missing. Any number of hosts may call it, at the same time and at every start. If
-// nothing is missing, the user needs no right to create anything. Migrate accepts a table that has
-// all that this version needs, even one of a newer version. If the table differs in another way,
-// Migrate does not change it, and returns an error that matches ErrSchema. If the table or the file
-// is locked, or the database does not answer, the error does not match ErrSchema.
+// Migrate creates the table or upgrades an older version's table, and creates missing indexes and
+// routines. Any number of hosts may call it, concurrently and at every start. If nothing is
+// missing, the user needs no privilege to create anything. Migrate accepts a table that has
+// everything this version needs, even a newer version's table. If the table differs in another way,
+// Migrate does not change it and returns an error that matches ErrSchema. If the table or file is
+// locked, or the database does not answer, the error does not match ErrSchema.
 //
-// It returns when ctx ends, even if the database does not answer. It may then have done a part of
-// the work; the next call continues from there.
+// Migrate returns when ctx ends, even if the database does not answer. It may then have done part
+// of the work; the next call continues from there.
 func (s *Store) Migrate(ctx context.Context) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -26,7 +26,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return s.tables().Migrate(ctx)
 }
 
-// tables returns what Migrate creates and Verify compares.
+// tables returns the tables that Migrate creates and Verify compares.
 func (s *Store) tables() sqlmigrate.Tables {
 	t := s.db.Tables()
 	t.Wrong, t.Explain = ErrSchema, explain
@@ -40,9 +40,9 @@ func (s *Store) tables() sqlmigrate.Tables {
 	return t
 }
 
-// Verify returns nil if the schema is the one that Migrate leaves, of this version or a newer one,
-// and otherwise an error that matches ErrSchema. Call it at start-up if something else applies the
-// schema.
+// Verify returns nil if the schema is the one that Migrate creates, in this version or a newer one.
+// Otherwise it returns an error that matches ErrSchema. Call it at startup if another tool applies
+// the schema.
 func (s *Store) Verify(ctx context.Context) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -69,9 +69,9 @@ func (s *Store) checkFormat(ctx context.Context) error {
 	return nil
 }
 
-// Schema returns, for those who apply their own migrations, the statements that Migrate executes on
-// an empty database, including the records of what was applied. Each migration begins with a
-// comment that has its number.
+// Schema returns the statements that Migrate executes on an empty database, including the records
+// of the applied migrations. It is for users who apply their own migrations. Each migration begins
+// with a comment that has its number.
 func (s *Store) Schema() ([]string, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
@@ -79,13 +79,13 @@ func (s *Store) Schema() ([]string, error) {
 	return s.db.Tables().Schema.Statements(), nil
 }
 
-// Cleanup deletes rows that have been idle for Options.Retention, in small batches, and returns
-// when it has seen all rows. Any host may call it at any time, so it can be a timer:
+// Cleanup deletes rows that have been idle for Options.Retention, in small batches, and returns when
+// it has seen all rows. Any host may call it at any time, so it can be a timer:
 //
 //	timer.Timer{Name: "cleanup", Schedule: schedule.Every(24 * time.Hour), Run: store.Cleanup}
 //
-// It keeps a row whose fence is ahead of the clock, because the fences of that slot would no longer
-// grow without it. The row of a name (slot -1) is deleted one Cleanup after its last slot.
+// It keeps a row whose fence is ahead of the clock, because without it the fences of that slot would
+// no longer grow. The row of a name (slot -1) is deleted one Cleanup after its last slot.
 func (s *Store) Cleanup(ctx context.Context) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -106,5 +106,5 @@ func (s *Store) Cleanup(ctx context.Context) error {
 	}
 }
 
-// cleanupBatch rows are looked at in one transaction.
+// cleanupBatch is how many rows one transaction of Cleanup examines.
 const cleanupBatch = 500

@@ -19,8 +19,8 @@ var (
 		driver.ErrFault)
 )
 
-// CheckShared implements driver.SharedLimiter. All databases but SQL Server can take any names of a
-// table in one step.
+// CheckShared implements driver.SharedLimiter. Except on SQL Server, one step can take any names of
+// a table.
 func (s *Store) CheckShared(name string, shared ...string) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -36,8 +36,9 @@ func (s *Store) CheckShared(name string, shared ...string) error {
 	return nil
 }
 
-// CheckRate implements driver.RateLimiter. All databases but SQL Server keep a rate, if its Per is
-// shorter than Options.Retention: Cleanup would delete the row that has the starts.
+// CheckRate implements driver.RateLimiter. Except on SQL Server, a rate is supported if its Per is
+// shorter than Options.Retention. With a longer Per, Cleanup could delete the row that has the
+// starts.
 func (s *Store) CheckRate(per time.Duration) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -52,8 +53,9 @@ func (s *Store) CheckRate(per time.Duration) error {
 	return nil
 }
 
-// CheckDelay implements driver.Delayer. All databases but SQL Server keep a delay, if it is shorter
-// than Options.Retention: Cleanup would delete the row that has the end of the last lease.
+// CheckDelay implements driver.Delayer. Except on SQL Server, a delay is supported if it is shorter
+// than Options.Retention. With a longer delay, Cleanup could delete the row that has the end of the
+// last lease.
 func (s *Store) CheckDelay(delay time.Duration) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -68,7 +70,7 @@ func (s *Store) CheckDelay(delay time.Duration) error {
 	return nil
 }
 
-// sharedOf returns the further semaphores of a request as a database takes them.
+// sharedOf converts the further semaphores of a request for the database.
 func (s *Store) sharedOf(req driver.Request) (list []store.SemaphoreSpec, err error) {
 	if len(req.Shared) > 0 && !s.db.TakesShared() {
 		return nil, errOneOnly
@@ -89,7 +91,7 @@ func (s *Store) sharedOf(req driver.Request) (list []store.SemaphoreSpec, err er
 	return list, nil
 }
 
-// partsOf returns the parts of an answer about the n further semaphores of a request.
+// partsOf returns the parts of an answer that describe the request's n further semaphores.
 func partsOf(v store.AcquireResult, n int) (parts []store.Part, err error) {
 	if err := json.Unmarshal([]byte(v.Shared), &parts); err != nil || len(parts) != n {
 		return nil, fmt.Errorf("%w: %+v", store.ErrAnswer, v)
@@ -127,7 +129,7 @@ func sharedGranted(v store.AcquireResult, req driver.Request) (list []driver.Gra
 	return list, nil
 }
 
-// limitFull returns the refusal because of a further semaphore, or of its rate.
+// limitFull returns the refusal by a further semaphore or by its rate.
 func limitFull(v store.AcquireResult, req driver.Request, info driver.Info) error {
 	parts, err := partsOf(v, 1)
 	if err != nil {

@@ -17,36 +17,36 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// DefaultTableName is the table of a store whose Options name none.
+// DefaultTableName is the table of a store whose Options set no TableName.
 const DefaultTableName = "distributed_locks"
 
-// defaultRetention is how long Cleanup keeps idle rows unless Options say otherwise.
+// defaultRetention is how long Cleanup keeps idle rows if Options set no Retention.
 const defaultRetention = 40 * 24 * time.Hour
 
-// maxTableName leaves room for the suffixes of routines and indexes within the 63 bytes that
-// Postgres keeps of a name.
+// maxTableName leaves room for the suffixes of routines and indexes within Postgres's limit of 63
+// bytes for a name.
 const maxTableName = 44
 
-// Options are the settings of a store. The zero value is valid. Check, which dlock.NewSession and
-// timer.New call, returns all faults at once.
+// Options are the settings of a store. The zero value is valid. Check returns all faults at once;
+// dlock.NewSession and timer.New call it.
 type Options struct {
 	// Prefix is put before every name, so that several applications can share a table. No prefix
-	// may begin with another: "shop:" with the name "eu:sync" is the same lock as "shop:eu:" with
-	// "sync". At most 256 bytes of text, without control characters and without ":slot:". Default
-	// "".
+	// may begin with another prefix: "shop:" with the name "eu:sync" is the same lock as "shop:eu:"
+	// with "sync". At most 256 bytes of text without control characters and without ":slot:".
+	// Default "".
 	Prefix string
 
-	// TableName is the name of the table. The names of its indexes and routines begin with it. It
-	// is quoted, so any text is valid. At most 44 bytes. Default "distributed_locks".
+	// TableName is the name of the table. The names of its indexes and routines begin with it.
+	// Statements quote it, so any text is valid. At most 44 bytes. Default "distributed_locks".
 	TableName string
 
 	// Schema is the schema (Postgres, SQL Server) or database (MySQL) of the table. SQLite has
 	// none. At most 63 bytes. Default "public" on Postgres, whatever the search_path is; elsewhere
-	// the schema or database of the connection.
+	// the connection's schema or database.
 	Schema string
 
-	// Retention is how long Cleanup keeps the row of a lock that nobody uses. At least 24 h, the
-	// longest lease, and longer than any schedule.After. Default 40 days.
+	// Retention is how long Cleanup keeps the row of an unused lock. At least 24 h, the maximum
+	// TTL, and longer than any schedule.After. Default 40 days.
 	Retention time.Duration
 }
 
@@ -57,7 +57,7 @@ type Store struct {
 	retention time.Duration
 	fault     error
 	closed    atomic.Bool
-	hostClock func() time.Time // nil: time.Now
+	hostClock func() time.Time // nil for time.Now
 }
 
 // newStore checks the options and opens the database.
@@ -91,9 +91,9 @@ func newStore(dialect sqlkit.Dialect, opts Options, db func(store.Table) (store.
 	return s
 }
 
-// Close closes the connections that the store opened itself, but not the pool that it was made
-// from. Call it after everything that uses the store has ended: later calls fail, with an error
-// that matches driver.ErrClosed.
+// Close closes the connections that the store opened itself, but not the pool passed to it. Call it
+// after everything that uses the store has ended. Later calls return an error that matches
+// driver.ErrClosed.
 func (s *Store) Close() error {
 	if s == nil || s.db == nil || s.closed.Swap(true) {
 		return nil
@@ -101,7 +101,8 @@ func (s *Store) Close() error {
 	return s.db.Close()
 }
 
-// Check implements driver.Checker: it returns the faults of the options. All methods return them.
+// Check implements driver.Checker. It returns the faults of the options. All other methods return
+// them, too.
 func (s *Store) Check() error {
 	switch {
 	case s == nil || s.db == nil && s.fault == nil:
@@ -124,12 +125,12 @@ func (s *Store) String() string {
 	return s.db.String()
 }
 
-// slotMark ends the resource_name of a semaphore; with the number of a slot behind it, it is the
-// name of that lock.
+// slotMark is the end of a semaphore's resource_name. Followed by the number of a slot, the
+// resource_name is the name of that lock.
 const slotMark = ":slot:"
 
-// resource returns the resource_name of a semaphore or mutex. Names that contain slotMark are
-// refused, so no two names share one.
+// resource returns the resource_name of a semaphore or mutex. No two names share one, because names
+// that contain slotMark are refused.
 func (s *Store) resource(name string, slots int) (string, error) {
 	r := s.prefix + name
 	if strings.Contains(r, slotMark) {
@@ -187,8 +188,8 @@ func (s *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Gran
 	return grantOf(v, req)
 }
 
-// grantOf converts the answer, which it validates like any input: a malformed one is an error of
-// the store.
+// grantOf converts the answer. It validates the answer like any input: a malformed answer is an
+// error of the store.
 func grantOf(v store.AcquireResult, req driver.Request) (driver.Grant, error) {
 	info := driver.Info{DeclaredSlots: v.Declared, SuccessAge: duration(v.SuccessAge), Version: v.Version,
 		SlotLimit: v.Limit}
@@ -232,7 +233,7 @@ func grantOf(v store.AcquireResult, req driver.Request) (driver.Grant, error) {
 	return driver.Grant{}, fmt.Errorf("%w: %+v", store.ErrAnswer, v)
 }
 
-// resultOf converts an answer to Extend or Release.
+// resultOf converts the answer for one grant of Extend or Release.
 func resultOf(a store.Answer) driver.Result {
 	r := driver.Result{Outcome: driver.GrantLost, Info: driver.Info{DeclaredSlots: a.Declared, Version: a.Version}}
 	switch {
@@ -341,10 +342,10 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]driver.Leas
 	return held, nil
 }
 
-// micros rounds up: a lease must not be shorter than its holder trusts it.
+// micros rounds up, because a lease must not end before its holder stops trusting it.
 func micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
 
-// maxMicros is longer than any age, and fits into a time.Duration.
+// maxMicros is longer than any real age, and fits into a time.Duration.
 const maxMicros = 1 << 53
 
 func duration(micros int64) time.Duration {

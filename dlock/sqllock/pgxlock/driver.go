@@ -23,11 +23,11 @@ import (
 type driver struct {
 	pool *pgxpool.Pool
 
-	// life ends with Close, which cuts off connections that are still being closed.
+	// life ends with Close. Connections that are still being closed are then cut off.
 	life    context.Context
 	endLife context.CancelFunc
 	failed  sync.WaitGroup // connections that are being closed
-	closing atomic.Int32   // how many these are
+	closing atomic.Int32   // number of these connections
 }
 
 func newDriver() *driver {
@@ -50,8 +50,8 @@ func (d *driver) QueryRowAlone(ctx context.Context, query string, args []any, de
 	})
 }
 
-// call makes do read an answer into dest, on a connection. It returns when ctx ends; the server
-// then has lateAnswer more before the connection is closed.
+// call runs do, which reads an answer into dest, on a connection. It returns when ctx ends. The
+// server then has lateAnswer more time before the connection is closed.
 func (d *driver) call(ctx context.Context, dest []any,
 	do func(ctx context.Context, conn *pgx.Conn, dest []any) error) error {
 	conn, err := d.acquire(ctx)
@@ -59,10 +59,10 @@ func (d *driver) call(ctx context.Context, dest []any,
 		return err
 	}
 	patient, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	if deadline, ok := ctx.Deadline(); ok { // a transaction tells it to the server
+	if deadline, ok := ctx.Deadline(); ok { // a transaction sends it to the server
 		patient, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(lateAnswer))
 	}
-	own := make([]any, len(dest)) // the caller may be gone when the answer comes
+	own := make([]any, len(dest)) // the caller may have left when the answer comes
 	for i := range dest {
 		own[i] = reflect.New(reflect.TypeOf(dest[i]).Elem()).Interface()
 	}
@@ -71,9 +71,9 @@ func (d *driver) call(ctx context.Context, dest []any,
 		defer cancel()
 		err := do(patient, conn.Conn(), own)
 		d.giveBack(conn)
-		if patient.Err() != nil && !errors.Is(ctx.Err(), context.Canceled) { // lateAnswer is over
+		if patient.Err() != nil && !errors.Is(ctx.Err(), context.Canceled) { // lateAnswer has passed
 			d.pool.Reset()
-		} else { // a call that was cancelled may have waited for a lock, on a server that is well
+		} else { // a cancelled call may have waited for a lock on a healthy server
 			d.judge(err)
 		}
 		done <- err
@@ -90,16 +90,16 @@ func (d *driver) call(ctx context.Context, dest []any,
 	}
 }
 
-// lateAnswer is how long the server may take beyond the time of a call. If it answers by then, the
-// call costs no connection: to connect costs a server far more than to answer, so a fleet whose
-// hosts all connected anew after each late answer would keep it too busy to answer in time, for
-// ever. While a call is late it keeps one of the connections of the pool.
+// lateAnswer is how long the server may answer after the time of a call. An answer in this time
+// costs no connection. For the server, connecting is far more expensive than answering. If all
+// hosts of a fleet reconnected after each late answer, the server could stay too busy to answer in
+// time. A late call keeps one of the pool's connections.
 const lateAnswer = time.Second
 
-// execMode returns how a lone statement is sent to a server: in one message, which the server
-// executes only when it has all of it. A pipeline that is cut off before its last message leaves a
-// transaction open, and a slot locked, for as long as something keeps the connection up. pgx cannot
-// quote arguments under other settings of a session than these.
+// execMode returns how a single statement is sent to a server. It uses one message, which the
+// server executes only when it has received all of it. If a pipeline is cut off before its last
+// message, a transaction stays open and a slot locked for as long as something keeps the connection
+// up. Under other settings of a session, pgx cannot quote arguments.
 func execMode(conn *pgx.Conn) pgx.QueryExecMode {
 	c := conn.PgConn()
 	if c.ParameterStatus("standard_conforming_strings") == "on" && c.ParameterStatus("client_encoding") == "UTF8" {
@@ -131,9 +131,9 @@ func (d *driver) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 		case err == nil: // it leaves the pool, so the loop ends
 			d.giveBack(conn)
 			continue
-		// If the pool had no connection in time, the existing ones are not to blame. Closing all
-		// would also end connects in progress: if a connect takes longer than a call may, no call
-		// would ever succeed.
+		// If the pool had no connection in time, its connections are not at fault. Closing all
+		// would also end connection attempts in progress: if connecting takes longer than a call
+		// may, no call would ever succeed.
 		case ctx.Err() == nil:
 			d.judge(err)
 		}
@@ -141,15 +141,15 @@ func (d *driver) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	}
 }
 
-// maxClosing bounds the failed connections that are closing beside those of the pool: the server
-// may still count them.
+// maxClosing limits the failed connections that are closing in addition to the pool's, because the
+// server may still count them.
 const maxClosing = 8
 
-// giveBack returns a connection to the pool, or removes one that failed. The pool itself would keep
-// its place until the server has closed the connection, up to 15 s if the network is silent: with
-// four of them the store would be down for that long.
+// giveBack returns a connection to the pool, or removes a failed one. The pool itself would keep
+// the place of a failed connection until the server has closed it, up to 15 s if the network is
+// silent. With four such connections, the store would be down for that long.
 func (d *driver) giveBack(conn *pgxpool.Conn) {
-	// the server may be one that accepts connections, and hangs
+	// The server may be one that accepts connections and hangs.
 	if !conn.Conn().IsClosed() || d.closing.Load() >= maxClosing {
 		pgxkit.Used(conn.Conn())
 		conn.Release()
@@ -165,9 +165,9 @@ func (d *driver) giveBack(conn *pgxpool.Conn) {
 	}()
 }
 
-// judge closes all connections after one of them failed or reached a server that is read-only: the
-// others lead to the same server, and the next call should connect anew. A cancelled call says
-// nothing about the server.
+// judge closes all connections after one of them failed or reached a read-only server. The others
+// lead to the same server, and the next call should reconnect. A cancelled call says nothing about
+// the server.
 func (d *driver) judge(err error) {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
@@ -180,12 +180,12 @@ func (d *driver) judge(err error) {
 
 const (
 	readOnly = "25006"
-	shutdown = "57P" // the server is being shut down, or the connection was ended by an administrator
+	shutdown = "57P" // the server is shutting down, or an administrator ended the connection
 )
 
-// dialer returns a dial function whose connections are closed at the end of life. Failed
-// connections may still be open then, because pgx asks the server to cancel their statements and
-// waits for the answer.
+// dialer returns a dial function whose connections are closed when life ends. At that time, failed
+// connections may still be open, because pgx asks the server to cancel their statements and waits
+// for the answer.
 func (d *driver) dialer(dial pgconn.DialFunc) pgconn.DialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -199,13 +199,13 @@ func (d *driver) dialer(dial pgconn.DialFunc) pgconn.DialFunc {
 	}
 }
 
-// socket is a connection that ends with the driver.
+// socket is a connection that is closed with the driver.
 type socket struct {
 	net.Conn
 	forget func() bool
 }
 
-// NetConn returns the connection itself, as tls.Conn does.
+// NetConn returns the wrapped connection, as tls.Conn's method does.
 func (s *socket) NetConn() net.Conn { return s.Conn }
 
 func (s *socket) Close() error {
@@ -213,7 +213,7 @@ func (s *socket) Close() error {
 	return s.Conn.Close()
 }
 
-// redactingTracer is a tracer that does not pass on the arguments of statements.
+// redactingTracer is a tracer that hides the arguments of statements.
 type redactingTracer struct{ tracer pgx.QueryTracer }
 
 func (r redactingTracer) TraceQueryStart(ctx context.Context, conn *pgx.Conn,

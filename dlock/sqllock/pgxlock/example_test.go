@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// The pool is the application's. The locks have a small one of their own, made from its settings.
+// The pool belongs to the application. The store opens a small pool with the same settings.
 func ExampleNew() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
@@ -30,8 +30,8 @@ func ExampleNew() {
 	timers, err := timer.New(timer.Config{Store: store}, timer.Timer{
 		Name:           "process-orders",
 		Schedule:       schedule.Every(time.Minute),
-		MaxConcurrency: 3, // runs at once in the fleet
-		MaxPerTick:     1, // each tick runs once in the fleet
+		MaxConcurrency: 3, // concurrent runs in the fleet
+		MaxPerTick:     1, // starts of each tick in the fleet
 		Run:            func(ctx context.Context) error { return nil },
 	})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
 )
 
-// One host at a time runs the closing; the others find the lock taken and skip it.
+// One host at a time closes the books. The others find the lock taken and skip the work.
 func ExampleTryXactLock() {
 	closeBooks := func(ctx context.Context, pool *pgxpool.Pool) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {

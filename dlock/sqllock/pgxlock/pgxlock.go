@@ -1,4 +1,4 @@
-// Package pgxlock is sqllock's store on Postgres with pgx itself, without database/sql.
+// Package pgxlock provides sqllock's store on Postgres with pgx itself, without database/sql.
 //
 //	store := pgxlock.New(pool, sqllock.Options{})
 //	defer store.Close()
@@ -22,27 +22,27 @@ import (
 	"github.com/tickslot/tickslot/internal/pgxkit"
 )
 
-// maxConns is enough for thousands of calls a second in one data centre, where a call takes a round
-// trip and a commit. With a database 40 ms away it is about a hundred a second, although a host may
-// need 64 acquires at the same time.
+// maxConns is enough for thousands of calls a second within one data center, where a call takes a
+// round trip and a commit. With a database 40 ms away, it allows about a hundred calls a second,
+// although a host may need 64 acquires at the same time.
 const maxConns = 4
 
 // New returns a store on the database of pool, which the caller closes. It does not call the
-// server, so it works while the server is down. Check, which dlock.NewSession and timer.New call,
-// reports faults of the options.
+// server, so it works while the server is down. Check reports faults of the options;
+// dlock.NewSession and timer.New call it.
 //
-// It copies the settings of pool except: the number of connections (at most 4), how statements are
-// sent, the time to connect (2 s, or that of pool if it is at most 10 s: connect_timeout in its
-// URL), and the hooks that run when a connection leaves or enters the pool. Of a tracer it keeps
-// what concerns queries, but hides their arguments, which contain the tokens of leases.
+// New copies the settings of pool, with these exceptions: the number of connections (at most 4),
+// how statements are sent, the time to connect (2 s, or pool's if it is at most 10 s:
+// connect_timeout in its URL), and the hooks that run when a connection leaves or enters the pool.
+// It keeps a tracer of queries, but hides their arguments, which contain the tokens of leases.
 //
 // If a session has standard_conforming_strings off, or another client_encoding than UTF8, calls are
-// sent by QueryExecModeExec. Cut off in the middle, such a call keeps its rows locked until the
-// connection is closed.
+// sent by QueryExecModeExec. If such a call is cut off in the middle, its rows stay locked until
+// the connection is closed.
 //
-// A call that the server has not answered when its context ends keeps its connection for up to a
-// second more. If the answer comes within that second, the connection stays; otherwise all are made
-// anew.
+// If the server has not answered a call when its context ends, the call keeps its connection for up
+// to a second more. If the answer comes within that second, the connection stays. Otherwise all
+// connections are replaced.
 func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 	if pool == nil {
 		return sqllock.PostgresOn(broken{errors.New("pgxlock: no pool: pass a *pgxpool.Pool")}, opts)

@@ -11,8 +11,8 @@ import (
 )
 
 // TryXactLock tries to take an advisory lock that lasts until the end of a transaction, and reports
-// whether it did. It is like nativelock.TryXactLock, with pgx, and the two exclude each other under
-// the same name.
+// whether it took the lock. It is nativelock.TryXactLock for pgx. The two functions exclude each
+// other for the same name.
 func TryXactLock(ctx context.Context, tx pgx.Tx, name string) (bool, error) {
 	query, args, err := nativelock.XactLockQuery(name)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 //go:embed sql
 var files embed.FS
 
-// version is part of the names of the procedures, so that during a rolling update hosts of two
-// versions can share a table, each with its own procedures.
+// version is part of the names of the procedures. So hosts with two versions can share a table
+// during a rolling update, each with its own procedures.
 const version = "_v1"
 
 // DB implements store.Database.
@@ -33,7 +33,7 @@ type DB struct {
 	texts sqlkit.Texts
 }
 
-// routines are the procedures; the statements named create_acquire and so on create them.
+// routines are the procedures. The statements named create_acquire and so on create them.
 var routines = []string{"acquire", "extend", "release", "cleanup", "update", "revoke"}
 
 // New returns the database of a table. It does not call the server.
@@ -50,9 +50,9 @@ func New(d store.Pool, t store.Table) *DB {
 
 func (d *DB) String() string { return "mysql" }
 
-// call calls a procedure. After an error it discards the connection: its settings may not have been
-// restored, and after a KILL QUERY, which runs no handlers, its session may be within a
-// transaction.
+// call calls a procedure. After an error, it discards the connection, because the connection's
+// settings may not have been restored. After a KILL QUERY, which runs no handlers, its session may
+// also be within a transaction.
 func (d *DB) call(ctx context.Context, query string, args []any, dest ...any) error {
 	return d.With(ctx, func(conn *sql.Conn) error {
 		err := sqlkit.QueryRow(ctx, conn, query, args, dest...)
@@ -63,8 +63,8 @@ func (d *DB) call(ctx context.Context, query string, args []any, dest ...any) er
 	})
 }
 
-// Acquire passes text as bytes, because the server converts text from the connection's character
-// set.
+// Acquire passes text as bytes, because the server would convert text from the connection's
+// character set.
 func (d *DB) Acquire(ctx context.Context, c store.AcquireParams) (v store.AcquireResult, err error) {
 	err = d.call(ctx, d.texts["acquire"], []any{
 		[]byte(c.Resource), c.Slots, []byte(c.Token), c.TTL, c.Tick, c.Max, c.MissedAt, c.Schedule,
@@ -95,7 +95,7 @@ func (d *DB) TakesShared() bool { return true }
 // KeepsDelay implements store.Database.
 func (d *DB) KeepsDelay() bool { return true }
 
-// cut shortens text to the 255 characters of a column.
+// cut truncates text to the 255 characters of a column.
 func cut(text string) []byte {
 	text = strings.ToValidUTF8(text, string(utf8.RuneError))
 	n := 0
@@ -128,8 +128,8 @@ func (d *DB) Release(ctx context.Context, grants string) (answers string, err er
 	return answers, err
 }
 
-// grantsOf returns grants in the format of the procedures. Names are in hex, which no character set
-// changes.
+// grantsOf converts grants to the format of the procedures. It writes names in hex, which no
+// character set changes.
 func grantsOf(text string) (string, error) {
 	var list []store.Grant
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
@@ -145,7 +145,8 @@ func grantsOf(text string) (string, error) {
 	return "[" + b.String() + "]", nil
 }
 
-// List reads row by row, because MariaDB cuts aggregated text after group_concat_max_len bytes.
+// List reads row by row, because MariaDB truncates aggregated text after group_concat_max_len
+// bytes.
 func (d *DB) List(ctx context.Context, resource string) (string, error) {
 	held := []store.Lease{}
 	err := d.read(ctx, d.texts["list"], []any{[]byte(resource)}, func(rows *sql.Rows) error {
@@ -179,8 +180,8 @@ func (d *DB) Enumerate(ctx context.Context, c store.EnumerateParams) (p store.Le
 	return p, err
 }
 
-// read calls row for each row of a query. It runs in a new transaction: with autocommit = 0, or
-// completion_type = CHAIN, an older one could still be open, with an old snapshot.
+// read calls row for each row of a query. It runs in a new transaction. With autocommit = 0, or
+// completion_type = CHAIN, an older transaction with an old snapshot could still be open.
 func (d *DB) read(ctx context.Context, query string, args []any, row func(*sql.Rows) error) error {
 	const end = "ROLLBACK AND NO CHAIN NO RELEASE"
 	return d.With(ctx, func(conn *sql.Conn) error {
@@ -243,7 +244,7 @@ func (d *DB) Cleanup(ctx context.Context, retention int64, after store.Row, limi
 	return p, err
 }
 
-// schema returns the table, and the procedures as what is created besides. (Not every MySQL 8.0
+// schema returns the table, with the procedures as the additional objects. (Not every MySQL 8.0
 // supports IF NOT EXISTS for procedures.)
 func (d *DB) schema() sqlmigrate.Schema {
 	s := sqlmigrate.Schema{Dialect: sqlkit.MySQL, AnySettings: true, Schema: d.table.Schema, Name: d.table.Name,
@@ -264,7 +265,7 @@ func (d *DB) Tables() sqlmigrate.Tables {
 		Up: func(ctx context.Context) error { return d.schema().Up(ctx, d.DB) }}
 }
 
-// besides returns which procedures are missing.
+// besides returns an error for each missing procedure.
 func (d *DB) besides(ctx context.Context) ([]error, error) {
 	var found int
 	args, exact := []any{store.OrNull(d.table.Schema)}, []any{}
@@ -301,7 +302,7 @@ func (d *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string
 	if flush == 0 || flush == 2 {
 		warnings = append(warnings, fmt.Sprintf("innodb_flush_log_at_trx_commit is %d%s", flush, lost))
 	}
-	if binlog != 0 && sync != 1 { // after a crash InnoDB undoes what did not reach the binary log
+	if binlog != 0 && sync != 1 { // after a crash, InnoDB undoes transactions that did not reach the binary log
 		warnings = append(warnings, fmt.Sprintf("there is a binary log, and sync_binlog is %d%s", sync, lost))
 	}
 	if readOnly != "0" && !strings.EqualFold(readOnly, "OFF") {

@@ -22,20 +22,20 @@ import (
 var files embed.FS
 
 // functions are created by the statements named create_acquire and so on. Their names end with a
-// hash of their text, so that during a rolling update hosts of two versions can share a table, each
+// hash of their text. So hosts with two versions can share a table during a rolling update, each
 // with its own functions.
 var functions = []string{"acquire", "extend", "release", "list", "enumerate", "update", "inspect", "revoke",
 	"cleanup"}
 
-// defaultSchema is used if Options name no schema. The first schema of the search_path is not used:
-// behind a pooler another client may have set it.
+// defaultSchema is the schema if Options set none. The first schema of the search_path would be
+// unreliable, because behind a pooler another client may have set it.
 const defaultSchema = "public"
 
-// oldTransaction is the age of a transaction above which Audit warns.
+// oldTransaction is the age above which Audit warns of a transaction.
 const oldTransaction = 5 * time.Minute
 
-// Audit warns if there are more than manyDead dead rows and more than manyTimes as many as live
-// ones. A VACUUM that works leaves fewer.
+// Audit warns if there are more than manyDead dead rows and also more than manyTimes as many as
+// live rows. A working VACUUM leaves fewer.
 const (
 	manyDead  = 50_000
 	manyTimes = 20
@@ -48,10 +48,10 @@ type DB struct {
 	OldTransactionAge time.Duration // see oldTransaction
 	texts             sqlkit.Texts
 	schema            sqlmigrate.Schema
-	alone             atomic.Bool // calls have a transaction of their own: see QueryRow
+	alone             atomic.Bool // each call has its own transaction: see QueryRow
 }
 
-// New returns the store.Database for table t. It does not call the server.
+// New returns the store.Database of a table. It does not call the server.
 func New(d store.Driver, t store.Table) *DB {
 	quoted := sqlkit.Postgres.Quote
 	schema := cmp.Or(t.Schema, defaultSchema)
@@ -77,26 +77,26 @@ func New(d store.Driver, t store.Table) *DB {
 func (d *DB) String() string { return "postgres" }
 
 // strangeSession is the SQLSTATE of a function that does not trust the settings of its session: see
-// session.sql. It has changed nothing.
+// session.sql. The function has changed nothing.
 const strangeSession = "TS001"
 
 // queryCanceled is the SQLSTATE of a statement that took longer than statement_timeout.
 const queryCanceled = "57014"
 
-// QueryRow implements store.Driver. A call is a statement, and costs one round trip, unless the
-// settings of the sessions are unsuitable. Then this and all later calls run in a transaction of
-// their own, with the right settings, which takes four with database/sql.
+// QueryRow implements store.Driver. A call is one statement and one round trip, unless the settings
+// of the sessions are unsuitable. In that case, this and all later calls run in a separate
+// transaction with the right settings. This takes four round trips with database/sql.
 func (d *DB) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
 	if !d.alone.Load() {
 		err := d.Driver.QueryRow(ctx, query, args, dest...)
 		switch state := sqlkit.State(err); {
 		case state == strangeSession:
 			d.alone.Store(true)
-		case state != queryCanceled || ctx.Err() != nil: // else statement_timeout ended it early
+		case state != queryCanceled || ctx.Err() != nil: // otherwise statement_timeout ended it early
 			return err
 		}
 	}
-	// A busy server may need longer than a short statement_timeout to change that setting.
+	// On a busy server, changing a short statement_timeout may take longer than this timeout.
 	for tries := 3; ; tries-- {
 		err := d.QueryRowAlone(ctx, query, args, dest...)
 		if sqlkit.State(err) != queryCanceled || ctx.Err() != nil || tries == 0 {
@@ -189,13 +189,13 @@ func (d *DB) Revoke(ctx context.Context, resource string, slot int, fence int64,
 
 // Cleanup implements store.Database.
 func (d *DB) Cleanup(ctx context.Context, retention int64, after store.Row, limit int) (pg store.Page, err error) {
-	pg.Last.Slot = driver.MaxSlots // it looks at all slots of a name
+	pg.Last.Slot = driver.MaxSlots // a batch examines all slots of a name
 	err = d.QueryRow(ctx, d.texts["cleanup"], []any{retention, after.Resource, limit}, &pg.Seen, &pg.Deleted,
 		&pg.Last.Resource)
 	return pg, err
 }
 
-// schemaOf returns the table, and what is created besides: indexes and functions.
+// schemaOf returns the table with its indexes and functions.
 func (d *DB) schemaOf(schema, name string) sqlmigrate.Schema {
 	s := sqlmigrate.Schema{Dialect: sqlkit.Postgres, AnySettings: true, Schema: schema, Name: name, Table: name,
 		Migrations: [][]string{sqlmigrate.Statements(d.texts["schema"])},
@@ -214,7 +214,7 @@ func (d *DB) Tables() sqlmigrate.Tables {
 		}}
 }
 
-// besides returns which functions are missing.
+// besides returns an error for each missing function.
 func (d *DB) besides(ctx context.Context) ([]error, error) {
 	var version string
 	var missing int
@@ -231,8 +231,8 @@ func (d *DB) besides(ctx context.Context) ([]error, error) {
 	return nil, nil
 }
 
-// isPostgres refuses databases that accept Postgres clients but whose advisory locks exclude
-// nobody, or whose isolation level is not the one that they report.
+// isPostgres rejects databases that accept Postgres clients but whose advisory locks exclude
+// nobody, or whose actual isolation level is not the reported one.
 func isPostgres(version string) bool {
 	for _, other := range []string{"-YB-", "Redshift", "Greenplum", "Materialize", "QuestDB", "Cockroach"} {
 		if strings.Contains(version, other) {
@@ -253,7 +253,7 @@ func (d *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string
 		return nil, err
 	}
 	warnings = store.ClockWarnings(sent, now(), clock)
-	if fsync != "on" { // synchronous_commit = off does no harm: the functions commit with it on
+	if fsync != "on" { // synchronous_commit = off does no harm, because the functions commit with it on
 		warnings = append(warnings, "fsync is off: leases may be lost when the server's machine crashes, and then "+
 			"be granted twice; set it to on")
 	}
@@ -285,13 +285,13 @@ func (d *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string
 	return append(warnings, missing...), err
 }
 
-// vacuum warns of old transactions and of dead rows that VACUUM has not removed, which slow down
+// vacuum warns of old transactions and of dead rows that VACUUM has not removed. Both slow down
 // every operation.
 func (d *DB) vacuum(ctx context.Context) (warnings []string, err error) {
 	var old string
 	var dead, live int64
 	err = d.QueryRow(ctx, d.texts["vacuum"], []any{d.names["table"], d.OldTransactionAge.Seconds()}, &old, &dead, &live)
-	if sqlkit.State(err) == insufficientPrivilege { // rights reports that
+	if sqlkit.State(err) == insufficientPrivilege { // rights reports this
 		return nil, nil
 	}
 	const why = "while one is open, VACUUM removes nothing that is newer, and every operation becomes slower: end it," +

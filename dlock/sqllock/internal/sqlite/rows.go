@@ -8,11 +8,11 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// local is the context of all statements. In SQLite only locks take long, and Go waits for those,
-// so no statement needs to be interrupted.
+// local is the context of all statements. In SQLite, only waiting for locks takes long, and Go code
+// does this waiting. So no statement needs to be interrupted.
 var local = context.Background()
 
-// read executes a statement that only reads, and returns its one row.
+// read executes a query and returns its only row.
 func read[R any](ctx context.Context, f *sqlkit.File, query string, args []any, dest func(*R) []any) (
 	row R, err error) {
 	err = f.With(ctx, func(conn *sql.Conn) error {
@@ -50,9 +50,9 @@ func one[R any](rows []R, err error) (row R, _ error) {
 	return rows[0], nil
 }
 
-// write calls do in a transaction that has the write lock, and rolls back if do fails or ctx has
-// ended. It prepares query before the transaction begins, because preparing takes longer than
-// executing, and would keep all other writers waiting.
+// write calls do in a transaction that has the write lock. If do fails or ctx has ended, write
+// rolls back. It prepares query before the transaction begins, because preparing takes longer than
+// executing and would keep all other writers waiting.
 func (d *DB) write(ctx context.Context, query string, do func(*sql.Conn, *sql.Stmt) error) error {
 	defer d.file.Turn(ctx)()
 	return d.file.With(ctx, func(conn *sql.Conn) error {

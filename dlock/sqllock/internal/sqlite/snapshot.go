@@ -13,41 +13,42 @@ import (
 	"github.com/tickslot/tickslot/internal/startlog"
 )
 
-// A snapshot is all data that decide about an acquire, read in one statement: see snapshot.sql.
+// A snapshot is all data that determine the result of an acquire, read in one statement: see
+// snapshot.sql.
 type snapshot struct {
 	now      int64
-	tick     sql.Null[int64] // the latest one claimed
+	tick     sql.Null[int64] // the latest claimed tick
 	starts   sql.Null[int]   // of the tick
 	schedule int64           // of the tick
-	asked    sql.Null[int64] // a schedule that was asked about before a tick of it was claimed
-	askedAt  int64           // since when it is known
-	slots    sql.Null[int]   // as the latest grant declared them
+	asked    sql.Null[int64] // a schedule that was asked about before any tick of it was claimed
+	askedAt  int64           // when it became known
+	slots    sql.Null[int]   // declared by the latest grant
 	success  sql.Null[int64] // when a grant was last released as succeeded
-	claimer  driver.Holder   // who claimed the tick last
+	claimer  driver.Holder   // the last host that claimed the tick
 
 	version     int64         // of the overrides
-	pausedUntil int64         // stays when the pause is over
-	resumedAt   int64         // when a pause, or a limit of 0, last ended
-	pauseOrigin string        // who paused it, and why, as JSON
+	pausedUntil int64         // kept after the pause is over
+	resumedAt   int64         // when a pause or a limit of 0 last ended
+	pauseOrigin string        // who paused the name and why, as JSON
 	limit       sql.Null[int] // the limit of slots
 	limitOrigin string
 
-	first           sql.Null[int] // the slot whose lease ends, or ended, before all others
+	first           sql.Null[int] // the slot whose lease ends first, or ended first
 	ends            int64         // when that lease ends, or ended
 	firstEndAt      int64         // when the first of the held leases ends
 	firstAcquiredAt int64         // when that lease was acquired
-	holder          driver.Holder // who has it
-	held            int           // leases of all slots, if there is a limit override or a delay
+	holder          driver.Holder // holder of that lease
+	held            int           // number of leases in all slots, if there is a limit override or a delay
 	last            sql.Null[int] // the highest slot that has a row
-	present         int           // rows in the window
+	present         int           // number of rows in the window
 	again           bool          // the token has a slot
 
-	format   int64 // of the table: see tableFormat
+	format   int64 // format of the table: see tableFormat
 	renewed  int64 // when the lease that ends last was granted or renewed
-	lastHeld int64 // until when a lease was held, or is, if it was asked for
+	lastHeld int64 // the latest end of any lease, if the request needs it
 
-	rated string       // starts that count towards a rate, as they are stored
-	log   startlog.Log // the same, without starts that are not believed
+	rated string       // stored starts that count toward a rate
+	log   startlog.Log // the same, without starts too far in the future
 }
 
 func (s *snapshot) dest() []any {
@@ -61,8 +62,8 @@ func (s *snapshot) dest() []any {
 	}
 }
 
-// disbelieve forgets instants from a time when the clock was ahead: until it reaches them again,
-// they would refuse everything.
+// disbelieve drops instants from a time when the clock was ahead. Otherwise they would cause
+// refusals until the clock reaches them again.
 func (s *snapshot) disbelieve() {
 	latest := s.now + ahead
 	s.tick.Valid = s.tick.Valid && s.tick.V <= latest
@@ -76,7 +77,7 @@ func (s *snapshot) disbelieve() {
 	}
 }
 
-// successAge is the time since the last success, 0 if none is known.
+// successAge returns the time since the last success, or 0 if none is known.
 func (s snapshot) successAge() int64 {
 	if !s.success.Valid {
 		return 0
@@ -84,7 +85,7 @@ func (s snapshot) successAge() int64 {
 	return max(1, s.now-s.success.V)
 }
 
-// n is the number of slots.
+// n returns the number of slots.
 func (s snapshot) n(c store.AcquireParams) int {
 	if s.limit.V > 0 {
 		return s.limit.V
@@ -92,7 +93,7 @@ func (s snapshot) n(c store.AcquireParams) int {
 	return max(c.Slots, 1)
 }
 
-// Acquire first reads without a lock, so that a refusal is one statement. If a slot is free, or a
+// Acquire first reads without a lock, so that a refusal is one statement. If a slot is free or a
 // schedule becomes known, it reads again with the lock.
 func (d *DB) Acquire(ctx context.Context, c store.AcquireParams) (store.AcquireResult, error) {
 	return sqlkit.InTime(ctx, func(ctx context.Context) (v store.AcquireResult, err error) {
@@ -133,7 +134,7 @@ func (d *DB) Acquire(ctx context.Context, c store.AcquireParams) (store.AcquireR
 	})
 }
 
-// looks reads the snapshot of the name, and those of the further semaphores.
+// looks reads the snapshots of the name and of the further semaphores.
 func (d *DB) looks(c store.AcquireParams, in window, read func(args []any) (snapshot, error)) ([]snapshot, error) {
 	// 1. read: everything that decides, of each semaphore.
 	list := make([]snapshot, 0, 1+len(c.Shared))
@@ -157,24 +158,24 @@ func (d *DB) looks(c store.AcquireParams, in window, read func(args []any) (snap
 	return list, nil
 }
 
-// gap is returned for the first slot in the window whose row was deleted.
+// gap stands for the first slot in the window whose row was deleted.
 const gap = -1
 
-// decide returns the result if it is a refusal. Otherwise the token has a slot already, or the slot
-// free can be granted.
+// decide returns the refusal, if any. Otherwise the token already has a slot, or the slot free can
+// be granted.
 func (s snapshot) decide(c store.AcquireParams, window window) (v store.AcquireResult, free int) {
 	v = s.info()
 	before, last := window.of(s.n(c))
 	switch {
-	// 2. again: the same attempt, because its reply was lost. decideAll has checked that the token
-	// has a slot of each semaphore.
+	// 2. again: the attempt was repeated because its reply was lost. decideAll has checked that the
+	// token has a slot of each semaphore.
 	case s.again:
 
-	// 3. first: a missed tick of a schedule that was not known when it came due.
+	// 3. first: refuse a missed tick if its schedule was unknown when the tick came due.
 	case s.isFirst(c):
 		v.Reason = string(driver.ReasonTickFirst)
 
-	// 4. overrides: a pause, or a limit of 0.
+	// 4. overrides: refuse during a pause or under a limit of 0.
 	case s.pausedUntil >= s.now:
 		v.Reason, v.ExpiresIn, v.Origin = string(driver.ReasonPaused), max(1, s.pausedUntil-s.now), s.pauseOrigin
 	case s.limit.Valid && s.limit.V == 0:
@@ -182,8 +183,8 @@ func (s snapshot) decide(c store.AcquireParams, window window) (v store.AcquireR
 	case c.MissedAt != nil && *c.MissedAt < max(s.pausedUntil, s.resumedAt):
 		v.Reason, v.Origin = string(driver.ReasonPaused), s.pauseOrigin
 
-	// 5. tick: it is started at most Max times, never after a later one, and not if it was missed
-	// while a host had a lease.
+	// 5. tick: start it at most Max times, never after a later tick, and not if it was missed while
+	// a host had a lease.
 	case c.Tick != nil && *c.Tick > s.now+driver.MaxTickAhead.Microseconds():
 		v.Reason = string(driver.ReasonTickAhead)
 	case c.Tick != nil && *c.Tick < s.tick.V:
@@ -195,12 +196,12 @@ func (s snapshot) decide(c store.AcquireParams, window window) (v store.AcquireR
 		v.Reason = string(driver.ReasonTickHeld)
 
 	// 6 and 7. slot, delay: a limit counts the leases of all slots, because after it was lowered
-	// there may be more than it allows. With a delay no lease may be held. The slot is one that
-	// ended, a new one, or one whose row is missing.
+	// there may be more leases than it allows. With a delay, no lease may be held. The slot is one
+	// whose lease ended, a new one, or one whose row is missing.
 	case s.limit.V > 0 && s.held >= s.limit.V, c.Delay > 0 && s.held > 0:
 		v.Reason, v.Holder, v.HeldFor, v.ExpiresIn = string(driver.ReasonFull), s.holder, s.now-s.firstAcquiredAt,
 			s.firstEndAt-s.now
-	case c.Delay > 0 && s.now <= s.lastHeld+c.Delay: // the clock is coarse
+	case c.Delay > 0 && s.now <= s.lastHeld+c.Delay: // <=, because the clock is coarse
 		v.Reason, v.ExpiresIn = string(driver.ReasonTickEarly), s.lastHeld+c.Delay+1-s.now
 	case !s.first.Valid: // no slot was ever granted
 	case s.ends < s.now:
@@ -216,39 +217,39 @@ func (s snapshot) decide(c store.AcquireParams, window window) (v store.AcquireR
 	return v, free
 }
 
-// isFirst reports whether a missed tick belongs to a schedule that is not known, or was not yet
-// known when the tick came due.
+// isFirst reports whether the schedule of a missed tick is unknown, or was unknown when the tick
+// came due.
 func (s snapshot) isFirst(c store.AcquireParams) bool {
 	return c.MissedAt != nil && *c.Tick <= s.now+ahead &&
 		(!s.tick.Valid || s.schedule != c.Schedule) && (!s.hasAsked(c) || *c.MissedAt <= s.askedAt)
 }
 
-// hasAsked reports whether a schedule was asked about before.
+// hasAsked reports whether the schedule was asked about before.
 func (s snapshot) hasAsked(c store.AcquireParams) bool {
 	return s.asked.Valid && s.asked.V == c.Schedule
 }
 
-// info returns the part of the result that every answer has.
+// info returns the part of the result that every answer carries.
 func (s snapshot) info() store.AcquireResult {
 	return store.AcquireResult{Declared: s.slots.V, SuccessAge: s.successAge(), Version: s.version,
 		Limit: max(0, s.limit.V)}
 }
 
-// windowSize is the number of slots among which one acquire notices deleted rows when all other
+// windowSize is the number of slots among which one acquire looks for deleted rows if all other
 // slots are held.
 const windowSize = 64
 
-// window is the number of a window, modulo their count.
+// A window is the number of a window, modulo the number of windows.
 type window int
 
-// of returns the slot before the window and the last slot in it.
+// of returns the slot before the window and the last slot in the window.
 func (w window) of(n int) (before, last int) {
 	before = int(w)%((n+windowSize-1)/windowSize)*windowSize - 1
 	return before, min(before+windowSize, n-1)
 }
 
-// shorten makes leases that were renewed while the clock was ahead end a TTL from now, and starts
-// that were counted then count from now on. If that fails, the next refusal does it.
+// shorten ends leases that were renewed while the clock was ahead one TTL from now, and counts
+// starts recorded then from now on. If this fails, the next refusal repeats it.
 func (d *DB) shorten(ctx context.Context, look []snapshot, c store.AcquireParams) {
 	for i, l := range look {
 		if l.renewed > l.now+ahead {
@@ -260,12 +261,12 @@ func (d *DB) shorten(ctx context.Context, look []snapshot, c store.AcquireParams
 	}
 }
 
-// becomesKnown reports whether a refusal makes the schedule known.
+// becomesKnown reports whether the refusal makes the schedule known.
 func (s snapshot) becomesKnown(c store.AcquireParams, v store.AcquireResult) bool {
 	return v.Reason == string(driver.ReasonTickFirst) && !s.hasAsked(c)
 }
 
-// partOf returns the request for one of the semaphores alone; 0: for the name itself.
+// partOf returns the request for a single semaphore. Index 0 is the name itself.
 func partOf(c store.AcquireParams, i int) store.AcquireParams {
 	if i > 0 {
 		l := c.Shared[i-1]
@@ -275,7 +276,7 @@ func partOf(c store.AcquireParams, i int) store.AcquireParams {
 	return c
 }
 
-// decideAll returns the result if it is a refusal, and otherwise a free slot of each semaphore.
+// decideAll returns the refusal, if any. Otherwise it returns a free slot of each semaphore.
 func decideAll(look []snapshot, c store.AcquireParams, in window) (v store.AcquireResult, free []int) {
 	free = make([]int, len(look))
 	held := 0
@@ -291,7 +292,7 @@ func decideAll(look []snapshot, c store.AcquireParams, in window) (v store.Acqui
 	if v, free[0] = look[0].decide(partOf(c, 0), in); v.Reason != "" {
 		return v, nil
 	}
-	// 8. shared: the first further semaphore that has no free slot refuses the request.
+	// 8. shared: the first further semaphore without a free slot refuses the request.
 	for i := 1; i < len(look); i++ {
 		no, slot := look[i].decide(partOf(c, i), in)
 		if no.Reason != "" {
@@ -321,11 +322,11 @@ func rateWait(l snapshot, spec store.SemaphoreSpec) int64 {
 	return l.log.Wait(l.now, spec.Rate, spec.Per)
 }
 
-// grain is the resolution of the clock, in µs.
+// grain is the resolution of the clock in µs.
 const grain = 1000
 
-// grantAll gives free slots of all semaphores to the token, or extends the leases that it has. The
-// caller has the write lock.
+// grantAll grants the free slots of all semaphores to the token, or extends the leases that it has.
+// The caller holds the write lock.
 func (d *DB) grantAll(conn *sql.Conn, look []snapshot, c store.AcquireParams, free []int,
 	in window) (v store.AcquireResult, err error) {
 	parts := make([]store.Part, 0, len(c.Shared))
@@ -367,8 +368,8 @@ func (d *DB) TakesShared() bool { return true }
 // KeepsDelay implements store.Database.
 func (d *DB) KeepsDelay() bool { return true }
 
-// grant gives a free slot to the token, or extends the lease that the token has. The caller has the
-// write lock.
+// grant grants a free slot to the token, or extends the lease that the token has. The caller holds
+// the write lock.
 func (d *DB) grant(conn *sql.Conn, look snapshot, c store.AcquireParams, free int) (store.AcquireResult, error) {
 	granted := scan(func(v *store.AcquireResult) []any {
 		*v = look.info()
@@ -381,13 +382,13 @@ func (d *DB) grant(conn *sql.Conn, look snapshot, c store.AcquireParams, free in
 	if c.Delay > 0 {
 		c.Tick = &look.now
 	}
-	// 9. grant: the lease.
+	// 9. grant: take the slot.
 	v, err := one(granted(conn.QueryContext(local, d.texts["grant"], c.Resource, free, c.Token, roundTTL(c.TTL),
 		c.Holder.Host, c.Holder.PID, c.Holder.ID)))
-	// A release leaves 0. If the slot is not the first one, it never had a row, or its row was
+	// A release sets the end to 0. If the slot is not first, it never had a row, or its row was
 	// deleted by hand.
 	v.PreviousExpired = look.first.Valid && free == look.first.V && look.ends > 0
-	// 10. record: the start of the tick, and how many slots were declared.
+	// 10. record: count the start of the tick, and store the declared slots.
 	if err == nil && (c.Tick != nil || !look.slots.Valid || look.slots.V != c.Slots) {
 		_, err = conn.ExecContext(local, d.texts["name_row"], c.Resource, c.Tick, c.Slots, c.Holder.Host, c.Holder.PID,
 			c.Holder.ID, c.Schedule)

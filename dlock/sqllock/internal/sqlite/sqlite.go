@@ -1,4 +1,5 @@
-// Package sqlite implements store.Database for SQLite, and refuses files whose locks do not work.
+// Package sqlite implements store.Database for SQLite. It rejects files on which SQLite's locks do
+// not work.
 package sqlite
 
 import (
@@ -20,9 +21,9 @@ import (
 //go:embed sql
 var files embed.FS
 
-// now is the current time in µs, exact to the millisecond. SQLite's clock is the machine's; it is
-// constant within a statement, and is read when the statement has its lock. julianday is the oldest
-// function with milliseconds; round removes the error of its float64.
+// now is the current time in µs, exact to the millisecond. SQLite uses the machine's clock. The
+// time is constant within a statement and is read when the statement has its lock. julianday is the
+// oldest function with milliseconds, and round removes the error of its float64.
 const now = "(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"
 
 // ahead is driver.MaxTickAhead in µs.
@@ -32,7 +33,7 @@ const ahead = int64(driver.MaxTickAhead / time.Microsecond)
 type DB struct {
 	file                *sqlkit.File
 	name, ends, holders string
-	table               string                   // the name as statements use it
+	table               string                   // the name as statements quote it
 	RemoteKind          func(path string) string // see sqlkit.RemoteKind; tests replace it
 	schema              sqlmigrate.Schema
 
@@ -41,7 +42,7 @@ type DB struct {
 
 // New returns the database of a table. It does not open the file.
 func New(db store.Pool, t store.Table) *DB {
-	// not a temporary table of that name
+	// The schema excludes a temporary table of that name.
 	in := func(name string) string { return sqlkit.SQLite.Qualified("main", name) }
 	s := &DB{file: sqlkit.NewFile(db.DB), name: t.Name, ends: t.Name + "_ends", holders: t.Name + "_holders",
 		RemoteKind: sqlkit.RemoteKind}
@@ -58,11 +59,11 @@ func New(db store.Pool, t store.Table) *DB {
 
 func (d *DB) String() string { return "sqlite" }
 
-// Close leaves the *sql.DB alone: it is the caller's.
+// Close does nothing, because the caller owns the *sql.DB.
 func (d *DB) Close() error { return nil }
 
-// roundTTL rounds up to the milliseconds of SQLite's clock. A lease ends when the clock shows more
-// than its start plus this, so it is never shorter than its holder trusts it.
+// roundTTL rounds up to whole milliseconds, like SQLite's clock. A lease ends when the clock shows
+// more than its start plus the result, so it never ends before its holder stops trusting it.
 func roundTTL(micros int64) int64 { return (micros + 999) / 1000 * 1000 }
 
 // Extend implements store.Database.
@@ -75,7 +76,7 @@ func (d *DB) Release(ctx context.Context, grants string) (answers string, err er
 	return d.each(ctx, d.texts["release"], grants, grants)
 }
 
-// each executes a statement that returns the grants that were held, and answers for all.
+// each executes a statement that returns the held grants, and answers for all grants.
 func (d *DB) each(ctx context.Context, query, grants string, args ...any) (answers string, err error) {
 	type key struct{ resource, token string }
 	type row struct {
@@ -179,7 +180,7 @@ func (d *DB) Revoke(ctx context.Context, resource string, slot int, fence int64,
 	return rows > 0, err
 }
 
-// change executes a statement that writes, and returns the number of rows it wrote.
+// change executes a statement that writes, and returns the number of changed rows.
 func (d *DB) change(ctx context.Context, query string, args ...any) (int64, error) {
 	return sqlkit.InTime(ctx, func(ctx context.Context) (rows int64, err error) {
 		err = d.write(ctx, query, func(_ *sql.Conn, statement *sql.Stmt) error {
@@ -217,8 +218,8 @@ func (d *DB) Cleanup(ctx context.Context, retention int64, after store.Row, limi
 	})
 }
 
-// Tables implements store.Database. Its Schema leaves out journal_mode: migration tools would
-// execute it within a transaction, where it cannot be changed.
+// Tables implements store.Database. Its Schema leaves out journal_mode, because migration tools
+// would execute it within a transaction, where the mode cannot be changed.
 func (d *DB) Tables() sqlmigrate.Tables {
 	return sqlmigrate.Tables{Schema: d.schema, Read: sqlmigrate.ReadFile(d.file), File: d.file,
 		Up: func(ctx context.Context) error { return d.schema.UpFile(ctx, d.file) }}
@@ -235,7 +236,7 @@ func (d *DB) Audit(ctx context.Context, _ func() time.Time) ([]string, error) {
 			}
 			ask := func(query string, value any) error { return conn.QueryRowContext(local, query).Scan(value) }
 			return cmp.Or(
-				// the journal mode is known only after a read
+				// The journal mode is known only after a read.
 				ask("SELECT count(*) FROM main.sqlite_master", &tables),
 				ask("PRAGMA main.journal_mode", &journal),
 				ask("PRAGMA main.synchronous", &synchronous))
@@ -243,7 +244,7 @@ func (d *DB) Audit(ctx context.Context, _ func() time.Time) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if journal != "wal" && journal != "memory" { // a database in memory has no other
+		if journal != "wal" && journal != "memory" { // an in-memory database supports no other mode
 			warnings = append(warnings, fmt.Sprintf(
 				"journal_mode is %s: those who read and those who write wait for each other; execute PRAGMA "+
 					"journal_mode = wal", journal))

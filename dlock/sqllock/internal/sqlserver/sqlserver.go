@@ -1,5 +1,5 @@
-// Package sqlserver is the dialect of SQL Server. It is experimental: it has not been run against a
-// server.
+// Package sqlserver implements store.Database for SQL Server. It is experimental: it has not been
+// run against a server.
 package sqlserver
 
 import (
@@ -21,7 +21,7 @@ import (
 //go:embed sql
 var files embed.FS
 
-// DB is a store.Database.
+// DB implements store.Database.
 type DB struct {
 	store.Pool
 	table store.Table
@@ -35,7 +35,8 @@ func New(d store.Pool, t store.Table) *DB {
 		map[string]string{"table": table, "table_text": "N" + sqlkit.Text(table)})}
 }
 
-// file returns the text of a statement. LOCK_TIMEOUT takes no parameter: it is part of the text.
+// file returns the text of a statement. wait becomes part of the text, because LOCK_TIMEOUT accepts
+// no parameter.
 func (d *DB) file(name string, wait int64) string {
 	return strings.ReplaceAll(d.texts[name], "{wait}", strconv.FormatInt(wait, 10))
 }
@@ -60,8 +61,8 @@ func (d *DB) Extend(ctx context.Context, ttl int64, grants string) (answers stri
 	return answers, err
 }
 
-// TakesShared implements store.Database. No code for it is added here while this store cannot be
-// run against a server.
+// TakesShared implements store.Database. Shared semaphores are not supported while this store
+// cannot be run against a server.
 func (d *DB) TakesShared() bool { return false }
 
 // KeepsDelay implements store.Database: see TakesShared.
@@ -76,8 +77,8 @@ func (d *DB) Release(ctx context.Context, grants string) (answers string, err er
 	return answers, err
 }
 
-// grantsOf writes grants as the statements take them: [index, name in hex, slot, token in hex, 1 if
-// the work ended well], which no collation can change.
+// grantsOf converts grants to the form that the statements take: [index, name in hex, slot, token
+// in hex, 1 if the work succeeded]. No collation can change this form.
 func grantsOf(text string) (string, error) {
 	var list []store.Grant
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
@@ -174,7 +175,7 @@ func (d *DB) Cleanup(ctx context.Context, retention int64, after store.Row, limi
 	return p, err
 }
 
-// schema returns the table, with its indexes.
+// schema returns the table with its indexes.
 func (d *DB) schema() sqlmigrate.Schema {
 	return sqlmigrate.Schema{Dialect: sqlkit.SQLServer, Schema: d.table.Schema, Name: d.table.Name,
 		Table: d.table.Name, Migrations: [][]string{{d.file("schema", 0)}}}

@@ -8,12 +8,12 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// A Driver executes statements. Pool is one on database/sql, package pgxlock has one on pgx.
+// A Driver executes statements. Pool implements it with database/sql, and package pgxlock with pgx.
 type Driver interface {
-	// QueryRow executes a statement that returns one row, and puts its columns into dest. It
+	// QueryRow executes a statement that returns one row, and copies its columns to dest. It
 	// returns when ctx ends, even if the server does not answer.
 	QueryRow(ctx context.Context, query string, args []any, dest ...any) error
-	// QueryRowAlone is like QueryRow, in a transaction of its own that has the settings of
+	// QueryRowAlone is like QueryRow, but uses a new transaction with the settings of
 	// sqlkit.PostgresPinned. Only Postgres needs it.
 	QueryRowAlone(ctx context.Context, query string, args []any, dest ...any) error
 	// WithDB calls do with a *sql.DB on the same connections, for Migrate.
@@ -48,7 +48,7 @@ func (p Pool) QueryRowAlone(ctx context.Context, query string, args []any, dest 
 // WithDB implements Driver.
 func (p Pool) WithDB(do func(*sql.DB) error) error { return do(p.DB) }
 
-// Close leaves the *sql.DB alone: it is the caller's.
+// Close does nothing, because the caller owns the *sql.DB.
 func (p Pool) Close() error { return nil }
 
 // With calls do with a connection: see sqlkit.With.

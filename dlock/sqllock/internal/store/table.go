@@ -19,23 +19,23 @@ import (
 
 // Table is the name of a table.
 type Table struct {
-	Schema string // "": where the connection looks first, or the default of the database
+	Schema string // "" for the database's default
 	Name   string
 }
 
 var (
-	// ErrSchema is matched by the errors of Verify and Migrate when the table or the routines are
-	// missing, old, or different from those of Schema.
+	// ErrSchema matches the errors of Verify and Migrate if the table or the routines are missing,
+	// old, or different from Schema's.
 	ErrSchema = fmt.Errorf("sqllock: %w: the schema is not right", driver.ErrSetup)
 
-	// ErrAnswer is the error for an answer that makes no sense, for example from another routine of
-	// the same name.
+	// ErrAnswer is the error for an invalid answer, for example from another routine of the same
+	// name.
 	ErrAnswer = errors.New("sqllock: the database gave an answer that makes no sense")
 )
 
-// tableFormat is the version of the format of the rows. If a version of this package writes rows
-// that this one would misread, its Migrate has to store a higher number in overrides_version of the
-// row with slot -1 and an empty name. Every acquire reads that row, so only versions that
+// tableFormat is the version of the format of the rows. A version of this package may write rows
+// that this version would misread. Its Migrate must then store a higher number in overrides_version
+// of the row with slot -1 and an empty name. Every acquire reads that row, so only versions that
 // understand the format grant. The number is also in the acquire and snapshot files. New columns
 // and routines do not need a new number.
 const tableFormat = 1
@@ -49,7 +49,7 @@ func CheckFormat(format int64) error {
 		"%d: update this host", driver.ErrSetup, format, tableFormat)
 }
 
-// ReadRow is the reader of a database whose statements return one row.
+// ReadRow returns a Reader for a database whose statements return one row.
 func ReadRow(queryRow func(ctx context.Context, query string, args []any, dest ...any) error) sqlmigrate.Reader {
 	return func(ctx context.Context, query string, args []any, _ func(), row func(sqlmigrate.Row) error) error {
 		return row(rowOf(func(dest ...any) error { return queryRow(ctx, query, args, dest...) }))
@@ -61,8 +61,8 @@ type rowOf func(dest ...any) error
 // Scan implements sqlmigrate.Row.
 func (r rowOf) Scan(dest ...any) error { return r(dest...) }
 
-// ClockWarnings compares this host's clock, before and after a call, with the server's, in µs since
-// 1970.
+// ClockWarnings compares this host's clock, read before and after a call, with the server's clock
+// in µs since 1970.
 func ClockWarnings(sent, got time.Time, server int64) []string {
 	if w := clocks.Warning(sent, got, time.UnixMicro(server)); w != "" {
 		return []string{w}
@@ -70,8 +70,8 @@ func ClockWarnings(sent, got time.Time, server int64) []string {
 	return nil
 }
 
-// LockWait returns the longest wait for a lock in the database, in milliseconds: nine tenths of the
-// caller's time, so that the error still reaches the caller.
+// LockWait returns the maximum wait for a lock in the database, in milliseconds. It is nine tenths
+// of the caller's time, so that the error still reaches the caller.
 func LockWait(ctx context.Context) int64 {
 	return sqlkit.MaxWait(ctx, driver.MaxTTL).Milliseconds()
 }
@@ -92,13 +92,13 @@ func DelayOrNull(c AcquireParams) *int64 {
 	return &c.Delay
 }
 
-// AsJSON returns a list as JSON in which only characters that need it are escaped: a database
-// without an encoding cannot tell which character an escape stands for.
+// AsJSON returns a list as JSON that escapes only characters that need it. A database without an
+// encoding cannot tell which character an escape stands for.
 func AsJSON(list any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(list) // such a list always marshals
+	_ = e.Encode(list) // marshaling such a list cannot fail
 	return separators.ReplaceAllStringFunc(strings.TrimSpace(b.String()), func(escape string) string {
 		switch escape {
 		case `\u2028`:
@@ -110,11 +110,11 @@ func AsJSON(list any) string {
 	})
 }
 
-// separators matches every escape, so that the two that encoding/json writes without need are not
-// confused with an escaped backslash before the same letters.
+// separators matches every escape. So the two unnecessary escapes of encoding/json are not confused
+// with an escaped backslash before the same letters.
 var separators = regexp.MustCompile(`\\(u2028|u2029|.)`)
 
-// HexNames encodes a JSON list of names in hex, which no character set or collation changes.
+// HexNames encodes the names of a JSON list in hex, which no character set or collation changes.
 func HexNames(resources string) (string, error) {
 	var list []string
 	if err := json.Unmarshal([]byte(resources), &list); err != nil {
@@ -127,5 +127,5 @@ func HexNames(resources string) (string, error) {
 	return string(text), err
 }
 
-// LongestWait bounds LockWait, in milliseconds, where the server waits in whole seconds.
+// LongestWait is the maximum LockWait, in milliseconds, for servers that wait in whole seconds.
 const LongestWait = 60_000
