@@ -54,7 +54,7 @@ func TestCompose(t *testing.T) {
 	}
 	drain := regexp.MustCompile(`DrainTimeout: (\d+) \* time.Second`).FindStringSubmatch(
 		read(t, "examples/service/wiring.go"))
-	if drain == nil || !strings.Contains(read(t, "service/service.go"), "returns at most 30 s after that") {
+	if drain == nil || !strings.Contains(read(t, "service/service.go"), "returns at most 30 s later") {
 		t.Fatal("how long the program may take to end is not known")
 	}
 	longest, _ := time.ParseDuration(drain[1] + "s")
