@@ -12,15 +12,16 @@ import (
 
 const module = "github.com/tickslot/tickslot"
 
-// A rule says what the packages in a folder (and below, up to a more precise rule) may import
+// A rule lists what the packages in a folder (and below it, up to a more precise rule) may import
 // besides the standard library.
 type rule struct {
 	folder string
-	may    []string // of this module: exact folders; of others: prefixes of import paths
+	may    []string // folders of this module, or import path prefixes of other modules
 	why    string
 }
 
-// The direction of imports. The most precise folder wins. Tests may import what they like.
+// rules define the direction of imports. The most precise folder applies. Tests may import
+// anything.
 var rules = []rule{
 	{".", []string{"internal/guard"}, "it runs whatever has a Run, so it must know no part: what it imported " +
 		"everybody would link"},
@@ -361,10 +362,10 @@ func TestImportsPointInOneDirection(t *testing.T) {
 	}
 }
 
-// Who uses a part on one database links no driver of another: a driver is linked by the packages
-// that are there for it, and by no other of a library, through whatever it imports.
+// A user of one database must not link the driver of another. Only dedicated packages link drivers,
+// and no other library package links one, even indirectly.
 //
-// Fails when durable, outbox, a page or a registry has a driver among all that it links.
+// Fails when durable, outbox, a page or a registry links a driver.
 func TestDriversAreLinkedByTheirPackagesOnly(t *testing.T) {
 	linkers := map[string][]string{
 		"github.com/jackc/pgx/": {"cluster/sqlregistry/pgxregistry", "dlock/sqllock/pgxlock",
@@ -381,7 +382,7 @@ func TestDriversAreLinkedByTheirPackagesOnly(t *testing.T) {
 	for name, may := range linkers {
 		for folder := range all {
 			if slices.Contains([]string{"cmd", "contrib", "examples", "proof"}, strings.Split(folder, "/")[0]) {
-				continue // programs and modules that are there for it
+				continue // programs and modules may link drivers
 			}
 			if way := wayTo(all, folder, name, map[string]bool{}); way != nil != slices.Contains(may, folder) {
 				t.Errorf("%s links %s: %t, by way of %q", folder, name, way != nil, way)
@@ -390,7 +391,7 @@ func TestDriversAreLinkedByTheirPackagesOnly(t *testing.T) {
 	}
 }
 
-// wayTo returns what a package imports, one after the other, down to a driver; nil: nothing does.
+// wayTo returns the chain of imports from a package to a driver, or nil if there is none.
 func wayTo(all map[string]*build.Package, folder, driver string, seen map[string]bool) []string {
 	if seen[folder] || all[folder] == nil {
 		return nil
@@ -411,9 +412,11 @@ func wayTo(all map[string]*build.Package, folder, driver string, seen map[string
 	return nil
 }
 
-// internal is the ground floor, proof the roof: it may import everything, and nothing imports it.
+// The internal packages are the lowest layer. proof is the highest: it may import everything, and
+// nothing imports it.
 //
-// Fails when a rule lets a package in internal import a product, or one outside proof the proof.
+// Fails when a rule lets an internal package import a product, or a package outside proof import
+// proof.
 func TestInternalIsBelowAndProofAbove(t *testing.T) {
 	products := []string{"timer", "leader", "durable", "outbox", "cluster", "health", "schedule"}
 	for _, r := range rules {
@@ -430,8 +433,8 @@ func TestInternalIsBelowAndProofAbove(t *testing.T) {
 	}
 }
 
-// A store that wraps another passes on what that one can do. If users of stores asked for optional
-// interfaces here and there, a wrapper would forget one, and nobody would notice.
+// A store that wraps another passes on the other's capabilities. If code asserted optional
+// interfaces in many places, a wrapper could miss one unnoticed.
 //
 // Fails when code outside dlock/driver asserts an optional interface of a store.
 func TestCapabilitiesAreResolvedInOnePlace(t *testing.T) {
@@ -444,7 +447,7 @@ func TestCapabilitiesAreResolvedInOnePlace(t *testing.T) {
 		"proof/torture/fleet/nodestop.go": "a store of ours, which has it",
 	}
 	for path := range goFiles(t) {
-		if strings.HasPrefix(path, "schedule/") { // a schedule may be a Checker, too
+		if strings.HasPrefix(path, "schedule/") { // a schedule may be a Checker too
 			continue
 		}
 		if found := assertion.FindString(read(t, path)); found != "" && exceptions[path] == "" {
@@ -453,7 +456,7 @@ func TestCapabilitiesAreResolvedInOnePlace(t *testing.T) {
 	}
 }
 
-// Every package says what it is for.
+// Every package has a package comment.
 func TestEveryPackageHasADoc(t *testing.T) {
 	for folder, pkg := range packages(t) {
 		if pkg.Doc == "" {

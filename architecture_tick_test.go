@@ -8,24 +8,24 @@ import (
 	"testing"
 )
 
-// A tick goes through the parts of timer in this order, and each part may only call those after it.
+// A tick goes through these parts of timer in this order. A part may call only later parts.
 var tickParts = []string{"planner", "gate", "acquirer", "runner", "ledger"}
 
-// Which files of timer are a part's. A part's methods stand in no other.
+// tickFiles maps the files of timer to their parts. A part's methods must be in its files.
 var tickFiles = map[string]string{
 	"planner.go": "planner", "fixeddelay.go": "planner", "replan.go": "planner",
 	"gate.go": "gate", "acquire.go": "acquirer",
 	"runner.go": "runner", "retry.go": "runner", "attach.go": "runner", "ledger.go": "ledger",
 }
 
-// These types are what users see of timer: they connect the parts, and may call any of them.
+// tickFaces are the types of timer that users see. They connect the parts and may call all of them.
 var tickFaces = []string{"Scheduler", "timerChange", "metrics"}
 
-// If a part calls one before it, the two depend on each other, and neither can be read, or locked,
-// by itself. A part is known by the field that holds it, which therefore has the part's name in
-// every struct.
+// If a part calls an earlier one, the two depend on each other, and neither can be read or locked
+// on its own. The test recognizes a part by the name of the field that holds it, so every struct
+// must use the part's name for that field.
 //
-// Fails when a part gets a field with a part before it and calls it.
+// Fails when a part gets a field with an earlier part and calls it.
 func TestATickGoesOneWay(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
@@ -64,20 +64,19 @@ func TestATickGoesOneWay(t *testing.T) {
 	}
 }
 
-// Functions of the parts that other types are given, in a field or as an argument, each with its
-// reason. Whoever has one calls that part without a field of it, so TestATickGoesOneWay sees
-// nothing.
+// tickCallbacks lists the methods of parts that other types receive as functions, in a field or as
+// an argument, with the reason. Such a call needs no field with the part, so TestATickGoesOneWay
+// does not see it.
 var tickCallbacks = map[string]string{
 	"reacquire: acquirer.reacquire": "the prober, which finds that the store is back, gets slots for runs without one",
 	"why: gate.why":                 "triggers of a Control wait while nothing of their timer may start here",
 	"start: Scheduler.tryTrigger":   "a trigger of a Control starts a run as Scheduler.Trigger does",
 }
 
-// A part may also be called through a function that somebody was given: the field of a type, or the
-// parameter of a call. What the ledger gives is not listed, because everybody may call it.
+// A part may also be called through a function value: a field or a parameter. Methods of the ledger
+// are not listed, because every type may call it.
 //
-// Fails when a part, or one of the types beside them, is given a function of a part that the list
-// does not have.
+// Fails when a part or another type receives a method of a part that is not listed.
 func TestCallbacksOfPartsAreListed(t *testing.T) {
 	t.Parallel()
 	files := filesOf(t, "timer")
@@ -123,7 +122,7 @@ func TestCallbacksOfPartsAreListed(t *testing.T) {
 				case *ast.CallExpr:
 					for _, arg := range n.Args {
 						if _, literal := arg.(*ast.FuncLit); literal {
-							continue // that it calls is seen by TestATickGoesOneWay
+							continue // TestATickGoesOneWay sees this call
 						}
 						if callee, ok := n.Fun.(*ast.SelectorExpr); ok {
 							give(callee.Sel.Name, arg)
@@ -141,8 +140,8 @@ func TestCallbacksOfPartsAreListed(t *testing.T) {
 	}
 }
 
-// partMethods returns the methods of parts, and of the Scheduler, that a value is or, if it is a
-// function literal in f, calls: such as "gate.admit".
+// partMethods returns the methods of parts, and of the Scheduler, that a value refers to or, if it
+// is a function literal in f, calls, such as "gate.admit".
 func partMethods(f *ast.FuncDecl, value ast.Expr) (list []string) {
 	if method, part := partCall(value); part >= 0 {
 		return []string{tickParts[part] + "." + method}
@@ -164,7 +163,8 @@ func partMethods(f *ast.FuncDecl, value ast.Expr) (list []string) {
 	return list
 }
 
-// partCall returns the method and the part of a call such as x.runner.carryOut(…); -1: it is none.
+// partCall returns the method and the part of a call such as x.runner.carryOut(…), or -1 if it is
+// not such a call.
 func partCall(n ast.Node) (method string, part int) {
 	sel, ok := n.(*ast.SelectorExpr)
 	if !ok {
@@ -178,7 +178,7 @@ func partCall(n ast.Node) (method string, part int) {
 	}
 }
 
-// checkPartFields: a field that holds a part has its name.
+// checkPartFields checks that a field that holds a part has the part's name.
 func checkPartFields(t *testing.T, path string, decl *ast.GenDecl) {
 	ast.Inspect(decl, func(n ast.Node) bool {
 		field, ok := n.(*ast.Field)
@@ -202,7 +202,7 @@ func checkPartFields(t *testing.T, path string, decl *ast.GenDecl) {
 	})
 }
 
-// methodOf is the type of a method; "": it is a function.
+// methodOf returns the receiver type of a method, or "" for a function.
 func methodOf(f *ast.FuncDecl) string {
 	if f.Recv == nil {
 		return ""
@@ -210,7 +210,7 @@ func methodOf(f *ast.FuncDecl) string {
 	return receiver(f.Recv.List[0].Type)
 }
 
-// filesOf parses the files of a folder that are no tests.
+// filesOf parses the files in a folder, except tests.
 func filesOf(t *testing.T, folder string) map[string]*ast.File {
 	t.Helper()
 	paths, err := filepath.Glob(folder + "/*.go")
@@ -227,10 +227,11 @@ func filesOf(t *testing.T, folder string) map[string]*ast.File {
 	return files
 }
 
-// Code that takes two mutexes has to keep to their order. So few have one, and the table names
-// each: a reader need not look for others.
+// Code that locks two mutexes must follow their order. Few types have a mutex, and the table lists
+// all of them.
 //
-// Fails when a type of timer gets a mutex that the table does not name, or the table a sixth row.
+// Fails when a type of timer gets a mutex that the table does not list, or the table gets a sixth
+// row.
 func TestMutexesHaveAnOrder(t *testing.T) {
 	t.Parallel()
 	_, table, _ := strings.Cut(read(t, "docs/architecture.md"), "\n| mutex | guards |\n|---|---|\n")

@@ -7,18 +7,17 @@ import (
 	"testing"
 )
 
-// copied is how many lines two products may have in common, one after the other: what is longer was
-// written twice, and a protection that one of them gets does not reach the other. Move it to a
-// package in internal that both use.
+// copied is how many consecutive lines two products may have in common. Longer passages are copies,
+// and a fix in one does not reach the other. Move them to a package in internal that both use.
 const copied = 10
 
-// Two products, or two stores of one, share code and do not copy it. Comments, empty lines and
-// imports do not count, nor does what is part of tests.
+// Products, and the stores of a product, share code instead of copying it. Comments, empty lines,
+// imports and tests do not count.
 //
 // Fails when a function is copied from one product to another.
 func TestProductsShareCode(t *testing.T) {
 	t.Parallel()
-	at := map[string]string{} // by the lines: where they are first
+	at := map[string]string{} // by lines: the place of their first occurrence
 	for _, path := range slices.Sorted(maps.Keys(goFiles(t))) {
 		if product := productOf(path); product != "" {
 			lines := codeOf(read(t, path))
@@ -27,7 +26,7 @@ func TestProductsShareCode(t *testing.T) {
 				if first, known := at[text]; known && productOf(first) != product {
 					t.Errorf("%s has %d lines, or more, of %s: move them to a package that both use:\n%s", path,
 						copied+1, first, text)
-					break // the lines after them are copies, too
+					break // the lines after them are copies too
 				}
 				at[text] = path
 			}
@@ -35,8 +34,8 @@ func TestProductsShareCode(t *testing.T) {
 	}
 }
 
-// productOf returns the product of a file, "" for tests and suites. The packages beside dlock and
-// cluster are stores, or what one may do without.
+// productOf returns the product of a file, or "" for tests and suites. The packages beside dlock
+// and cluster are stores or optional features.
 func productOf(path string) string {
 	folders := strings.Split(path, "/")
 	switch {
@@ -54,7 +53,7 @@ func productOf(path string) string {
 	return ""
 }
 
-// codeOf returns the lines of a file, without comments, imports and what is empty.
+// codeOf returns the lines of a file without comments, imports and empty lines.
 func codeOf(text string) (lines []string) {
 	imports := false
 	for line := range strings.Lines(text) {

@@ -27,9 +27,9 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// The programs that will read the files of deploy/ accept them.
+// The programs that read the files in deploy/ accept them.
 //
-// Fails when a directive is misspelt, or names what is not there.
+// Fails when a directive is misspelled or names something that does not exist.
 func TestDeployedFilesAreValid(t *testing.T) {
 	t.Parallel()
 	run := func(t *testing.T, dir string, name string, args ...string) string {
@@ -66,11 +66,11 @@ func TestDeployedFilesAreValid(t *testing.T) {
 		analyze, err := exec.LookPath("systemd-analyze")
 		servertest.Require(t, err, "systemd-analyze comes with systemd")
 		unit := read(t, "deploy/systemd/tickslot-redis.service")
-		// It looks for the program, which is not installed here.
+		// systemd-analyze checks that the program exists, which is not installed here.
 		unit = proxytest.Replace(t, unit, "ExecStart=/usr/local/bin/tickslot-redis ", "ExecStart=/bin/sh ")
 		path := write(t, "tickslot-redis.service", unit)
 		if out := run(t, "", analyze, "verify", "--man=no", path); strings.Contains(out, "tickslot-redis") {
-			t.Errorf("systemd does not like it:\n%s", out) // what it only warns of leaves the exit code 0
+			t.Errorf("systemd does not like it:\n%s", out) // a warning leaves the exit code 0
 		}
 		run(t, "", analyze, "security", "--offline=true", "--threshold=15", path) // 1.5 of 10
 	})
@@ -82,7 +82,7 @@ type deployment struct {
 	hosts [3]*servertest.Server
 }
 
-// addrs are where the hosts serve.
+// addrs returns the addresses of the hosts.
 func (d deployment) addrs() [3]string { return addrs(d.hosts) }
 
 func addrs(hosts [3]*servertest.Server) (all [3]string) {
@@ -92,8 +92,8 @@ func addrs(hosts [3]*servertest.Server) (all [3]string) {
 	return all
 }
 
-// A promServer is a real one with the configuration and the rules of deploy/, which scrapes three
-// hosts every second.
+// A promServer is a real Prometheus with the configuration and the rules of deploy/. It scrapes
+// three hosts every second.
 type promServer struct{ *servertest.Server }
 
 func startPrometheus(t *testing.T, hosts [3]string) promServer {
@@ -104,7 +104,7 @@ func startPrometheus(t *testing.T, hosts [3]string) promServer {
 	for i, addr := range hosts {
 		config = proxytest.Replace(t, config, fmt.Sprintf("host-%d:8080", i+1), addr)
 	}
-	config = strings.ReplaceAll(config, "_interval: 15s", "_interval: 1s") // so that it does not take long
+	config = strings.ReplaceAll(config, "_interval: 15s", "_interval: 1s") // shorter, for a fast test
 	rules := read(t, "deploy/prometheus/tickslot.rules.yml")
 	const feature = "--enable-feature=native-histograms"
 	if !strings.Contains(read(t, "deploy/compose.yaml"), "- "+feature+" ") {
@@ -130,7 +130,7 @@ func startPrometheus(t *testing.T, hosts [3]string) promServer {
 	return promServer{servertest.Own(t, s, err)}
 }
 
-// read decodes an answer of its API.
+// read decodes an answer of the Prometheus API.
 func (p promServer) read(path string, into any) error {
 	answer, err := get("http://" + p.Addr() + "/api/v1/" + path)
 	if err != nil {
@@ -139,7 +139,7 @@ func (p promServer) read(path string, into any) error {
 	return json.NewDecoder(answer.Body).Decode(into)
 }
 
-// query returns the values of an expression now.
+// query returns the current values of an expression.
 func (p promServer) query(expr string) (values []string, err error) {
 	var answer struct {
 		Data struct{ Result []struct{ Value [2]any } }
@@ -185,7 +185,7 @@ func threeHosts(t *testing.T, example, env string, args ...string) (hosts [3]*se
 	return hosts
 }
 
-// get returns the answer, which is an error unless its status is 200.
+// get returns the response, or an error unless its status is 200.
 func get(address string) (*http.Response, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
 	answer, err := client.Get(address)
@@ -201,18 +201,18 @@ func get(address string) (*http.Response, error) {
 	return answer, err
 }
 
-// Three hosts of examples/redis are behind a HAProxy and an nginx with the configurations of
-// deploy/. One is stopped, and started again. Both ask only those that are ready: HAProxy none that
-// drains, and nginx none of which it was told so just before. No request fails.
+// Three hosts of examples/redis run behind HAProxy and nginx with the configurations of deploy/.
+// One host is stopped and started again. HAProxy sends no request to a draining host, and nginx
+// none to a host that has just answered 503. No request fails.
 //
-// Fails without -prestop, when HAProxy does not ask /readyz, and when nginx does not ask another
+// Fails without -prestop, when HAProxy does not check /readyz, and when nginx does not try another
 // host after a 503.
 func TestDeployedProxies(t *testing.T) {
 	testkit.Long(t)
 	t.Parallel()
 	d := deployed(t)
 	hap, ngx := proxytest.HAProxy(t, d.addrs()), proxytest.Nginx(t, d.addrs())
-	state := func(i int) (status, requests string) { // of a host, as HAProxy sees it
+	state := func(i int) (status, requests string) { // of a host, according to HAProxy
 		answer, err := get("http://" + proxytest.StatsAddr(hap) + "/;csv")
 		if err != nil {
 			t.Fatal(err)
@@ -229,7 +229,7 @@ func TestDeployedProxies(t *testing.T) {
 		t.Fatalf("HAProxy knows no host %d: %v", i+1, rows)
 		return "", ""
 	}
-	ask := func() (asked map[string]int) { // each proxy, and counts what nginx asked last
+	ask := func() (asked map[string]int) { // sends a request through each proxy, and counts which hosts nginx used
 		asked = map[string]int{}
 		for range 30 {
 			for _, proxy := range []*servertest.Server{hap, ngx} {
@@ -283,11 +283,11 @@ func TestDeployedProxies(t *testing.T) {
 	})
 }
 
-// A HAProxy or an nginx on the same machine, with the configurations of deploy/, opens to nobody a
-// page that only its own machine may read, whatever name the client asks for. A page that says who
-// may read it is asked for by the name that the browser knows.
+// Behind an HAProxy or nginx on the same machine, with the configurations of deploy/, a page for
+// page.Loopback is open to nobody, whatever host name the client uses. A page with its own
+// Authorize receives the host name that the browser uses.
 //
-// Fails when a file of deploy/ adds no header, or when nginx asks for its upstream's name.
+// Fails when a file of deploy/ adds no header, or when nginx passes its upstream's name.
 func TestDeployedProxiesOpenNoPage(t *testing.T) {
 	t.Parallel()
 	registry, err := cluster.New(cluster.Config{Store: cluster.NewMemoryStore()})
@@ -326,7 +326,7 @@ func TestDeployedProxiesOpenNoPage(t *testing.T) {
 				"/all/": {"ops.example.com": 200, "evil.example": 403},
 			} {
 				for host, want := range want {
-					// On a busy machine a host may fail its checks, and the proxy answers itself.
+					// On a busy machine, a host may fail its checks, and the proxy itself answers.
 					testkit.Eventually(t, testkit.Patience, "a host answers", func(ctx context.Context) error {
 						r, err := http.NewRequestWithContext(ctx, "GET", "http://"+proxy.Addr()+url, nil)
 						if err != nil {
@@ -354,7 +354,8 @@ func TestDeployedProxiesOpenNoPage(t *testing.T) {
 }
 
 // A real Prometheus with the configuration and the rules of deploy/ scrapes three hosts of
-// examples/redis. Their metrics are there, no rule fails, and an alert fires when a host fails.
+// examples/redis. Their metrics arrive, no alert fires, and an alert becomes pending when Redis
+// fails.
 //
 // Fails when a rule cannot be evaluated, or a target is not scraped.
 func TestDeployedPrometheus(t *testing.T) {
@@ -412,7 +413,7 @@ func TestDeployedPrometheus(t *testing.T) {
 	if err := query(`count(ALERTS) or vector(0)`, "0")(); err != nil {
 		t.Errorf("while all is well: %v", err)
 	}
-	// Not all at once: a host notices it with its next call.
+	// The hosts notice it at different times, each with its next call.
 	if err := d.redis.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -420,11 +421,11 @@ func TestDeployedPrometheus(t *testing.T) {
 		query(`count(ALERTS{alertname="TickslotStoreDown",alertstate="pending"})`, "3"))
 }
 
-// Every panel of the dashboard has data of the demo of compose.yaml: three hosts of
-// examples/service with its arguments, which a real Prometheus scrapes. Nothing is of another
+// Every panel of the dashboard has data from the demo in compose.yaml: three hosts of
+// examples/service with the same arguments, scraped by a real Prometheus. No panel shows another
 // environment.
 //
-// Fails when a query asks for what no part exports, and without native histograms.
+// Fails when a query uses a metric that no part exports, and without native histograms.
 func TestDashboardShowsTheDemo(t *testing.T) {
 	testkit.Long(t)
 	t.Parallel()
@@ -454,7 +455,7 @@ func TestDashboardShowsTheDemo(t *testing.T) {
 	}
 	panels := slices.DeleteFunc(d.Panels, func(p panel) bool { return p.Type == "row" })
 	empty := slices.Clone(panels)
-	// Each process asks for the leases of the fleet once a minute, the first time after a minute.
+	// Each process lists the fleet's leases once a minute, for the first time after a minute.
 	testkit.Eventually(t, 5*testkit.Patience, "all panels have data", func() (err error) {
 		empty = slices.DeleteFunc(empty, func(p panel) bool {
 			is, failed := has(p, "demo")

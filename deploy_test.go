@@ -26,7 +26,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A gathering keeps what is registered.
+// A gathering keeps the registered collectors.
 type gathering struct{ all []prometheus.Collector }
 
 func (g *gathering) Register(c prometheus.Collector) error  { g.all = append(g.all, c); return nil }
@@ -52,7 +52,7 @@ func metrics(t *testing.T) map[string]bool {
 	if _, err := cluster.New(cluster.Config{Store: cluster.NewMemoryStore(), Registerer: g}); err != nil {
 		t.Fatal(err)
 	}
-	none := new(sql.DB) // nobody calls it
+	none := new(sql.DB) // never used
 	if _, err := durable.NewWorker(durable.SQLite(none, durable.Options{}),
 		durable.Config{Registerer: g, Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
@@ -81,8 +81,7 @@ func metrics(t *testing.T) map[string]bool {
 
 var metricName = regexp.MustCompile(`\btickslot_[a-z_]+\b`)
 
-// Alerts, the dashboard and the documentation name metrics that exist, and each metric is
-// documented.
+// Alerts, dashboard and documentation use only existing metrics, and every metric is documented.
 //
 // Fails when a metric is renamed in the code only.
 func TestMetricsInDeployExist(t *testing.T) {
@@ -108,7 +107,7 @@ func TestMetricsInDeployExist(t *testing.T) {
 	}
 }
 
-// A dashboard, as far as it matters here.
+// A dashboard has the fields of a Grafana dashboard that the tests use.
 type dashboard struct {
 	Templating struct{ List []struct{ Name string } }
 	Panels     []panel
@@ -124,18 +123,17 @@ type panel struct {
 
 type target struct{ Expr string }
 
-// asked returns the query of an environment, with all that the other variables have.
+// asked returns the query for an environment. All other variables match everything.
 func (t target) asked(environment string) string {
 	expr := strings.NewReplacer("$__rate_interval", "20s", "$environment", environment).Replace(t.Expr)
 	return regexp.MustCompile(`\$[a-z]+`).ReplaceAllString(expr, ".*")
 }
 
-// The queries of the dashboard are PromQL, its panels have numbers and places of their own and say
-// what they show. It has what an operator needs to see of leaders, of the registry, of durable runs
-// and of the outbox, and each query keeps to the service and the environment that was chosen.
+// The dashboard's queries are valid PromQL. Panels have unique IDs, do not overlap, and have titles
+// and descriptions. The dashboard covers leaders, the registry, durable runs and the outbox, and
+// each query filters by the selected service and environment.
 //
-// Fails when a query has a bracket too few, a panel is put over another, or a query adds up
-// environments.
+// Fails when a query lacks a bracket, two panels overlap, or a query adds up environments.
 func TestDashboard(t *testing.T) {
 	t.Parallel()
 	promtool := findPromtool(t)
@@ -144,10 +142,10 @@ func TestDashboard(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := map[int]bool{}
-	rules := "groups:\n- name: panels\n  rules:\n" // as rules that record, so that promtool reads them
+	rules := "groups:\n- name: panels\n  rules:\n" // recording rules, because promtool can check those
 	queries := 0
 	shown := map[string]bool{}
-	var chosen []string // the matchers of the variables that each metric has
+	var chosen []string // the label matchers that each metric must have
 	for _, v := range d.Templating.List {
 		if v.Name != "datasource" && v.Name != "timer" {
 			chosen = append(chosen, v.Name+`=~"$`+v.Name+`"`)
@@ -205,11 +203,11 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// The alerts are rules that Prometheus reads. Each is silent while all is well, is raised once by a
-// fault of one of two environments, and is in the runbook.
+// Prometheus accepts the alert rules. Each alert is silent while all is well, fires once for a
+// fault in one of two environments, and has a section in the runbook.
 //
-// Fails when a threshold, a label or a text is changed here only, when environments are mixed, and
-// when an alert has no test or nothing to do about it.
+// Fails when only the rules change a threshold, a label or a text, when environments are mixed, or
+// when an alert has no test or no section in the runbook.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	promtool := findPromtool(t)

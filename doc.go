@@ -1,5 +1,5 @@
 // Package tickslot runs the parts of a program: see [Run]. It is the root of a module for recurring
-// timers that run at most N times at once in a fleet of hosts, and for what is built on the same
+// timers that run at most N times at once in a fleet of hosts, and for other products on the same
 // leases. Its packages answer these questions:
 //
 //   - How is all of this one program, on Postgres, SQLite or Redis? See [service].

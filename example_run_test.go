@@ -7,7 +7,7 @@ import (
 	"github.com/tickslot/tickslot"
 )
 
-// The parts of a program start in their order, and stop in reverse.
+// The parts of a program start in order and stop in reverse.
 func ExampleRun() {
 	ctx, stop := context.WithCancel(context.Background()) // a service uses signal.NotifyContext
 	first := tickslot.PartFunc(func(ctx context.Context) error {

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// Users find the examples in the list of examples/README.md.
+// Users find the examples through the list in examples/README.md.
 //
-// Fails when an example is added, or renamed, and the list is not changed.
+// Fails when an example is added or renamed and the list is not updated.
 func TestExamplesAreListed(t *testing.T) {
 	t.Parallel()
 	list := read(t, "examples/README.md")
@@ -31,7 +31,7 @@ func TestExamplesAreListed(t *testing.T) {
 	}
 }
 
-// The Go code of these pages is taken from the files that they name, so it compiles.
+// The Go code on these pages comes from the files they name, so it compiles.
 //
 // Fails when a page or its file is changed without the other.
 func TestCodeOfPagesIsThatOfExamples(t *testing.T) {
@@ -60,9 +60,9 @@ func TestCodeOfPagesIsThatOfExamples(t *testing.T) {
 	}
 }
 
-// These three programs needed 132, 107 and 118 lines before there was a Manager, TimerLabel, and a
-// Trigger with a result. They are the ones that took users of other libraries most code, and must
-// stay about half as long.
+// These programs needed 132, 107 and 118 lines before Manager, TimerLabel, and Trigger with a
+// result existed. Of all the examples, they had taken users of other libraries the most code. They
+// must stay about half as long.
 //
 // Fails when one of them grows.
 func TestProgramsAreShort(t *testing.T) {

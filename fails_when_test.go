@@ -10,7 +10,7 @@ import (
 
 // A comment "Fails when …" names the code that a test guards. A stale name misleads readers.
 //
-// Fails when a method is renamed, and such a comment is not.
+// Fails when a method is renamed and such a comment is not.
 func TestNamesInFailsWhenExist(t *testing.T) {
 	t.Parallel()
 	have := map[string]bool{}
@@ -19,7 +19,7 @@ func TestNamesInFailsWhenExist(t *testing.T) {
 			have[word] = true
 		}
 	}
-	name := regexp.MustCompile(`\b[a-z]+[A-Z]\w*`) // camelCase: other words may be English
+	name := regexp.MustCompile(`\b[a-z]+[A-Z]\w*`) // camelCase only, because other words may be English
 	for path := range goFiles(t) {
 		block := ""
 		for line := range strings.Lines(read(t, path)) {
@@ -39,8 +39,8 @@ func TestNamesInFailsWhenExist(t *testing.T) {
 	}
 }
 
-// identifiers returns the identifiers of a Go file, and the words of its strings: names of fields
-// in Lua and SQL, and of programs.
+// identifiers returns the identifiers in a Go file and the words in its strings, which include
+// field names in Lua and SQL, and program names.
 func identifiers(text string) []string {
 	var found []string
 	files := token.NewFileSet()

@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// Every fault in proof/faults.md says what becomes of the limits, and which test shows it, or
-// that none does. The tests exist, and so do the rows that others refer to.
+// Every fault in proof/faults.md states its effect on the limits, and names its test or says that
+// there is none. The tests and the cross-referenced rows exist.
 //
-// Fails when a test is renamed, a row is taken out, or one has nothing to show, or says nothing of
-// the limits.
+// Fails when a test is renamed, a row is removed, or a row names no test or does not mention the
+// limits.
 func TestFaultsNameTestsThatExist(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("proof/faults.md")
@@ -36,7 +36,7 @@ func TestFaultsNameTestsThatExist(t *testing.T) {
 		parts := strings.Split(cells[2], " | ")
 		shown := parts[len(parts)-1]
 		switch len(parts) {
-		case 2: // what must hold besides
+		case 2: // a row of the other guarantees
 		case 4:
 			if limits := parts[1]; !strings.Contains(limits, "kept") && !strings.Contains(limits, "never") &&
 				!strings.Contains(limits, "as an outage") && !strings.Contains(limits, "**") {
@@ -74,7 +74,7 @@ func TestFaultsNameTestsThatExist(t *testing.T) {
 	t.Logf("%d rows, in %d of them something is declared and not tested", rows, untested)
 }
 
-// defined reports whether a test is in the test files of a folder.
+// defined reports whether a folder's test files declare a test.
 func defined(t *testing.T, folder, name string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(".", folder, "*_test.go"))

@@ -22,12 +22,12 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// A witness sees all runs of a timer, whichever store their hosts use.
+// A witness records all runs of a timer, whichever store their hosts use.
 type witness struct {
 	mu         sync.Mutex
 	active     int
 	mostActive int
-	starts     map[time.Time]int // by tick; the zero time: triggered
+	starts     map[time.Time]int // by tick; the zero time for triggered runs
 	latest     time.Time
 }
 
@@ -84,8 +84,8 @@ type movedHost struct {
 	stop func()
 }
 
-// host starts a host on a store. It runs nothing without it: a call that takes longer than
-// StoreTimeout, on a busy machine, would start a run that no other host knows of.
+// host starts a host on a store. Its timer uses StoreDownSkip: on a busy machine, a call could
+// exceed StoreTimeout and start a run that no other host knows of.
 func (f movedFleet) host(store dlock.DistributedLock) movedHost {
 	f.Helper()
 	timers, err := timer.New(timer.Config{Store: store, Logger: slog.New(slog.DiscardHandler)}, timer.Timer{
@@ -111,7 +111,7 @@ func (f movedFleet) control(store dlock.DistributedLock) *control.Control {
 	return control.New(control.Config{Store: store, Logger: slog.New(slog.DiscardHandler)})
 }
 
-// skips waits until most of a second's ticks were skipped on a host because of a pause.
+// skips waits until a host has skipped most of a second's ticks because of a pause.
 func (f movedFleet) skips(h movedHost) {
 	f.Helper()
 	testkit.Eventually(f, testkit.Patience, "ticks are skipped", func() bool {
@@ -119,20 +119,19 @@ func (f movedFleet) skips(h movedHost) {
 	})
 }
 
-// runs waits until ticks that come due from now on run.
+// runs waits until newly due ticks run.
 func (f movedFleet) runs() {
 	f.Helper()
 	now := time.Now()
 	testkit.Eventually(f, testkit.Patience, "a tick runs", func() bool { return f.ranSince(now) })
 }
 
-// A fleet moves from Redis to Postgres, and back, as docs/operate.md says, host by host: no tick
-// starts twice and no two runs go on at once, although hosts of both stores are there at the same
-// time. The ticks between the two pauses and the end of the second are skipped, and not caught
-// up.
+// A fleet moves host by host from Redis to Postgres and back, following docs/operate.md. No tick
+// starts twice and no two runs overlap, although hosts of both stores are running. Ticks between
+// the two pauses and the end of the second are skipped, not caught up.
 //
-// Fails when a pause does not bind hosts that start later, as those on the new store, or when a
-// tick of the pause is taken for one that was missed. Without the pauses ticks do start twice.
+// Fails when a pause does not bind hosts that start later, such as those on the new store, or when
+// a tick during the pause counts as missed. Without the pauses, ticks do start twice.
 func TestFleetMovesToAnotherStore(t *testing.T) {
 	t.Parallel()
 	redis, postgres := redisAndPostgres(t)
@@ -153,7 +152,7 @@ func TestFleetMovesToAnotherStore(t *testing.T) {
 			}
 			testkit.Eventually(t, testkit.Patience, "a slot is held", func() bool { return held() == 1 })
 
-			// 1. Pause on both stores. The new one knows no host yet.
+			// 1. Pause on both stores. The new store knows no host yet.
 			before, after := f.control(move.from), f.control(move.to)
 			for _, c := range []*control.Control{after, before} {
 				if err := c.Pause(ctx, "poll", time.Now().Add(time.Hour), by); err != nil {
@@ -163,7 +162,7 @@ func TestFleetMovesToAnotherStore(t *testing.T) {
 			// 2. Wait until no slot is held on the old store.
 			testkit.Eventually(t, testkit.Patience, "no slot is held", func() bool { return held() == 0 })
 			paused := time.Now()
-			// 3. Roll out, one host after the other.
+			// 3. Roll out, one host at a time.
 			for i, old := range hosts {
 				hosts[i] = f.host(move.to)
 				f.skips(old)
@@ -185,13 +184,13 @@ func TestFleetMovesToAnotherStore(t *testing.T) {
 			if doubled := f.doubled(); doubled > 0 || f.mostActive > 1 {
 				t.Errorf("%d ticks were doubled, %d runs at once", doubled, f.mostActive)
 			}
-			// A host asks about a tick late, after the resume, when the machine is busy.
+			// On a busy machine, a host may process a tick late, after the resume.
 			for tick := range f.starts {
 				if tick.After(paused) && tick.Before(resumed.Add(-time.Second)) {
 					t.Errorf("the tick of %v ran, which came due in the pause from %v to %v", tick, paused, resumed)
 				}
 			}
-			if err := before.Resume(ctx, "poll", by); err != nil { // for the way back
+			if err := before.Resume(ctx, "poll", by); err != nil { // so that the fleet can move back
 				t.Error(err)
 			}
 		})

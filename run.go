@@ -9,16 +9,16 @@ import (
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
-// defaultDrainTimeout is how long Run waits for its parts to stop, all together.
+// defaultDrainTimeout is the default of Runner.DrainTimeout.
 const defaultDrainTimeout = 45 * time.Second
 
-// lastGrace is how long parts have to return that were stopped because the DrainTimeout was over. A
-// part that drains for longer is left running, and named.
+// lastGrace is how long parts have to return that were stopped because DrainTimeout had passed. A
+// part that takes longer is left running, and the error names it.
 const lastGrace = 10 * time.Second
 
-// A Part is what Run runs: a *timer.Scheduler, *durable.Worker, *outbox.Relay, *leader.Elector,
-// *cluster.Registry, a Server, or a part of your own. Its Run works until ctx ends; then it cleans
-// up, and returns.
+// A Part is one part of a program: a *timer.Scheduler, *durable.Worker, *outbox.Relay,
+// *leader.Elector, *cluster.Registry, a Server, or your own type. Its Run works until ctx ends,
+// then cleans up and returns.
 //
 // If a part also has a method Running() <-chan struct{}, the parts after it start when that channel
 // is closed.
@@ -26,14 +26,13 @@ type Part interface {
 	Run(ctx context.Context) error
 }
 
-// A PartFunc is a part that has only a function.
+// A PartFunc is a part that consists of a function.
 type PartFunc func(ctx context.Context) error
 
 // Run calls f.
 func (p PartFunc) Run(ctx context.Context) error { return p(ctx) }
 
-// Named returns the part with the name that errors of Run have for it. Without one they say its
-// type.
+// Named returns the part with a name for the errors of Run. Without a name, errors use its type.
 func Named(name string, part Part) Part { return named{part, name} }
 
 type named struct {
@@ -41,28 +40,29 @@ type named struct {
 	name string
 }
 
-// Run runs the parts with a DrainTimeout of 45 s: see Runner.
+// Run runs the parts with a DrainTimeout of 45 s: see [Runner.Run].
 func Run(ctx context.Context, parts ...Part) error { return Runner{}.Run(ctx, parts...) }
 
 // A Runner runs the parts of a program. The zero value is ready to use.
 type Runner struct {
-	// DrainTimeout is how long all parts together have to stop. Each part also has a drain time-out
-	// of its own, often 30 s: make this one at least as long as their sum. Let whoever kills the
-	// process wait 10 s longer (in Kubernetes, terminationGracePeriodSeconds). Default 45 s.
+	// DrainTimeout is how long all parts together have to stop. Each part also has its own drain
+	// timeout, often 30 s: make this one at least as long as their sum. Whatever kills the process
+	// must wait 10 s longer (in Kubernetes, terminationGracePeriodSeconds). Default 45 s.
 	DrainTimeout time.Duration
 }
 
-// Run starts the parts in their order, and runs them until ctx ends or the first of them returns.
-// Then it stops them in reverse order, each when the one after it has returned. So begin with what
-// the others need, such as a Server with the probes and a registry, and end with what begins work:
+// Run starts the parts in order, and runs them until ctx ends or the first of them returns. Then it
+// stops them in reverse order, each when the part after it has returned. So begin with what the
+// others need, such as a Server with the probes and a registry, and end with the parts that start
+// work:
 //
 //	tickslot.Run(ctx, server, registry, relay, worker, timers)
 //
-// A part fails if it panics, and also if it returns, even nil, before Run has stopped it. When the
-// DrainTimeout is over, all parts that are left are stopped at once; Run returns at most 10 s
-// later, whatever they do. The error is nil if ctx has ended, and every part has then returned nil
-// in time. Otherwise it names each part that failed, the first one first, and each that has not
-// returned; those are left running.
+// A part fails if it panics, and also if it returns before Run has stopped it, even with nil. When
+// DrainTimeout has passed, all remaining parts are stopped at once, and Run returns at most 10 s
+// later. The error is nil if ctx ended and every part then returned nil in time. Otherwise it names
+// each part that failed, the first one first, and each part that has not returned. Those are left
+// running.
 func (r Runner) Run(ctx context.Context, parts ...Part) error {
 	members, err := r.check(ctx, parts)
 	if err != nil {
@@ -118,24 +118,24 @@ type member struct {
 	part    Part
 	name    string
 	end     context.CancelFunc
-	stopped bool          // its context has ended because the crew ended it
-	done    chan struct{} // closed when it has returned
-	err     error         // readable then
+	stopped bool          // the crew has ended its context
+	done    chan struct{} // closed when Run has returned
+	err     error         // readable once done is closed
 }
 
-// A crew is the parts that were started. All its state belongs to the goroutine of Runner.Run.
+// A crew is the started parts. All its state belongs to the goroutine of Runner.Run.
 type crew struct {
 	started []*member
-	fell    chan *member // each member that returned
-	first   *member      // who returned before ctx ended
+	fell    chan *member // receives each member that returned
+	first   *member      // the first to return before ctx ended
 }
 
-// start starts a member, and reports whether the next may be started.
+// start starts a member, and reports whether the next one may start.
 func (c *crew) start(ctx context.Context, m *member) bool {
 	if ctx.Err() != nil {
 		return false
 	}
-	inside, end := context.WithCancel(context.WithoutCancel(ctx)) // stop ends it in its turn
+	inside, end := context.WithCancel(context.WithoutCancel(ctx)) // ends only when stop calls end
 	m.end = end
 	c.started = append(c.started, m)
 	ended := guard.Go(m.name, func() error { return m.part.Run(inside) })
@@ -158,7 +158,7 @@ func (c *crew) start(ctx context.Context, m *member) bool {
 	}
 }
 
-// stop ends the members from the last to the first, and all that are left when time is up.
+// stop stops the members from the last to the first, and all remaining ones after the timeout.
 func (c *crew) stop(timeout time.Duration) {
 	up := time.NewTimer(timeout)
 	defer up.Stop()
@@ -166,7 +166,7 @@ func (c *crew) stop(timeout time.Duration) {
 	for i := len(c.started) - 1; i >= 0; i-- {
 		m := c.started[i]
 		select {
-		case <-m.done: // by itself
+		case <-m.done: // it returned before it was stopped
 			m.end()
 			continue
 		default:

@@ -19,7 +19,7 @@ import (
 	"github.com/tickslot/tickslot"
 )
 
-// diary is what parts did, in its order.
+// A diary records the events of parts in order.
 type diary struct {
 	mu    sync.Mutex
 	lines []string
@@ -40,7 +40,7 @@ func (d *diary) want(t *testing.T, lines ...string) {
 	}
 }
 
-// draining is a part that takes time to stop, and notes when it begins and ends.
+// draining returns a part that takes a while to stop, and records its start and end.
 func (d *diary) draining(name string, took time.Duration) tickslot.Part {
 	return tickslot.Named(name, tickslot.PartFunc(func(ctx context.Context) error {
 		d.note(name + " runs")
@@ -52,7 +52,7 @@ func (d *diary) draining(name string, took time.Duration) tickslot.Part {
 	}))
 }
 
-// slowStart is a part that runs only after a second.
+// A slowStart is a part that takes a second to start.
 type slowStart struct {
 	tickslot.Part
 	running chan struct{}
@@ -65,9 +65,10 @@ func (s slowStart) Run(ctx context.Context) error {
 	return s.Part.Run(ctx)
 }
 
-// Parts start in their order, and stop in reverse.
+// Parts start in order and stop in reverse.
 //
-// Fails when a part starts before the one before it runs, or stops before the one after it ended.
+// Fails when a part starts before the previous one is running, or stops before the next one has
+// ended.
 func TestPartsStopInReverse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d diary
@@ -91,10 +92,9 @@ func TestPartsStopInReverse(t *testing.T) {
 	})
 }
 
-// The first part that fails stops the others, whatever it does instead of returning an error, and
-// the error says which it was.
+// The first part that fails stops the others, however it fails, and the error names it.
 //
-// Fails when a part that returns nil, panics or ends its goroutine passes for one that runs.
+// Fails when a part that returns nil, panics or ends its goroutine counts as running.
 func TestAPartThatEndsStopsTheOthers(t *testing.T) {
 	broken := errors.New("the disk is full")
 	for name, c := range map[string]struct {
@@ -127,10 +127,11 @@ func TestAPartThatEndsStopsTheOthers(t *testing.T) {
 	}
 }
 
-// All parts together have one DrainTimeout. Run returns soon after it, and names who is left.
+// All parts share one DrainTimeout. Run returns soon after it, and names the parts that are still
+// running.
 //
-// Fails when each part has a DrainTimeout of its own, when a part that hangs keeps the others, or
-// when nobody says that it hangs.
+// Fails when each part gets its own DrainTimeout, when a hanging part blocks the others, or when
+// the error does not name it.
 func TestOneDrainTimeoutForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d diary
@@ -153,13 +154,13 @@ func TestOneDrainTimeoutForAll(t *testing.T) {
 		if err == nil || err.Error() != want {
 			t.Errorf("Run returned %v, not %s", err, want)
 		}
-		d.lines = d.lines[2:] // without Running, they may begin at once
+		d.lines = d.lines[2:] // without Running, both start at once
 		d.want(t, "worker stops", "worker ended", "registry stops", "registry ended")
 		close(hung)
 	})
 }
 
-// What cannot be run is refused before anything starts.
+// Run refuses parts that cannot run before it starts any.
 func TestRunRefusesWhatCannotBeRun(t *testing.T) {
 	var d diary
 	part := d.draining("worker", 0)
@@ -170,7 +171,7 @@ func TestRunRefusesWhatCannotBeRun(t *testing.T) {
 			return tickslot.Run(t.Context(), tickslot.Named("x", nil))
 		},
 		"tickslot: the context is nil: use context.Background()": func() error {
-			return tickslot.Run(nil, part) //nolint:staticcheck // it is what is tested
+			return tickslot.Run(nil, part) //nolint:staticcheck // the nil context is what we test
 		},
 		"tickslot: DrainTimeout is negative: -1s": func() error {
 			return tickslot.Runner{DrainTimeout: -time.Second}.Run(t.Context(), part)
@@ -191,8 +192,8 @@ func TestRunRefusesWhatCannotBeRun(t *testing.T) {
 	d.want(t)
 }
 
-// A server listens before the parts after it start, answers until they have ended, and lets
-// requests end.
+// A server listens before later parts start, answers until they have ended, and finishes its
+// requests.
 //
 // Fails when parts start although the address is taken, or when the server stops before them.
 func TestServerIsFirstAndLast(t *testing.T) {
@@ -242,10 +243,10 @@ func TestServerIsFirstAndLast(t *testing.T) {
 
 // A server with certificates serves HTTPS, and a request that does not end is cut off in time.
 //
-// Fails when the server speaks plain HTTP, or waits for a request for ever.
+// Fails when the server speaks plain HTTP, or waits for a request forever.
 func TestServerWithCertificatesAndARequestThatHangs(t *testing.T) {
 	t.Parallel()
-	borrowed := httptest.NewTLSServer(nil) // it has a certificate, and a client that trusts it
+	borrowed := httptest.NewTLSServer(nil) // for its certificate, and a client that trusts it
 	defer borrowed.Close()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -259,7 +260,7 @@ func TestServerWithCertificatesAndARequestThatHangs(t *testing.T) {
 	defer cancel()
 	hangs := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cancel()
-		<-r.Context().Done() // its connection is closed
+		<-r.Context().Done() // until its connection is closed
 	})
 	client := borrowed.Client()
 	asked := make(chan error, 1)
@@ -269,7 +270,7 @@ func TestServerWithCertificatesAndARequestThatHangs(t *testing.T) {
 			if err == nil {
 				answer.Body.Close()
 			}
-			cancel() // also if the handler was not reached
+			cancel() // in case the handler was not reached
 			asked <- err
 		}()
 		<-ctx.Done()

@@ -43,11 +43,11 @@ type told struct{ testkit.Log }
 func (o *told) Printf(_ context.Context, format string, v ...any) { fmt.Fprintf(o, format+"\n", v...) }
 func (o *told) Print(v ...any)                                    { fmt.Fprintln(o, v...) }
 
-// An opener makes a store that reaches the address with this password, and over TLS, which the
-// servers do not speak.
+// An opener returns a store for this address and password. With tls, it uses TLS, which the servers
+// do not speak.
 type opener func(addr, password string, tls bool) dlock.DistributedLock
 
-// secretStores are the ways to a server that asks for a password.
+// secretStores are the ways to connect to a server with a password.
 var secretStores = map[string]func(t *testing.T) (server string, open opener){
 	"redis": func(t *testing.T) (string, opener) {
 		server := redistest.New(t)
@@ -119,10 +119,10 @@ func secretSQL(t *testing.T, server *sqltest.Server, driverName, settings string
 // Neither a password nor a slot's token appears in any output (logs, errors, metrics, probes,
 // Status), whatever is wrong with the server.
 //
-// Fails when a store quotes the options of its client, or when an error quotes its request.
+// Fails when a store quotes its client's options, or an error quotes its request.
 func TestSecretsAreNotTold(t *testing.T) {
 	testkit.SkipShort(t)
-	var drivers told // the drivers' own words are not ours, but they stand in the same log
+	var drivers told // drivers write to the same log
 	redis.SetLogger(&drivers)
 	if err := mysql.SetLogger(&drivers); err != nil {
 		t.Fatal(err)
@@ -168,8 +168,7 @@ func TestSecretsAreNotTold(t *testing.T) {
 	secretless(t, "the drivers", drivers.String())
 }
 
-// secretless fails the test if a secret is in the text, or if there is too little of it to mean
-// anything.
+// secretless fails the test if the text contains a secret, or is too short to be meaningful.
 func secretless(t *testing.T, what, text string) {
 	t.Helper()
 	for _, secret := range []string{servertest.Canary, tokenOf} {
@@ -183,7 +182,7 @@ func secretless(t *testing.T, what, text string) {
 	}
 }
 
-// tokenOf is the token of the calls that the test makes itself.
+// tokenOf is the token in the test's own calls.
 const tokenOf = "TOKEN-of-a-slot-TOKEN"
 
 type panics struct{}
@@ -196,7 +195,7 @@ func (panics) Release(_ context.Context, grants ...driver.Grant) ([]driver.Resul
 	panic(grants)
 }
 
-// tell has timers run on the store, breaks it, and writes down all that can be seen from outside.
+// tell runs timers on the store, breaks the store, and collects everything visible from outside.
 func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 	t.Helper()
 	show := func(v ...any) {
@@ -240,7 +239,7 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 			"/readyz/store-reachable", "/metrics"} {
 			for _, accept := range []string{"", "application/health+json"} {
 				req := httptest.NewRequest(http.MethodGet, path, nil)
-				req.RemoteAddr = "127.0.0.1:1" // who may see more
+				req.RemoteAddr = "127.0.0.1:1" // a local client, who may see more
 				req.Header.Set("Accept", accept)
 				w := httptest.NewRecorder()
 				pages.ServeHTTP(w, req)
@@ -253,11 +252,11 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 			show(err)
 		}
 	}
-	look() // at the metrics, too, which leave the registry when Run ends
+	look() // includes the metrics, which are unregistered when Run ends
 	go func() { ended <- s.Run(ctx) }()
-	// calls asks the store itself. Its errors are what a user of dlock sees.
+	// calls calls the store directly. A user of dlock sees these errors.
 	calls := func() {
-		defer func() { fmt.Fprintln(said, recover()) }() // of the store that panics
+		defer func() { fmt.Fprintln(said, recover()) }() // the broken store panics
 		call, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 		defer cancel()
 		req := driver.Request{Name: "calls", Slots: 1, Holder: dlock.NewHolder(), Token: tokenOf, TTL: time.Second}
@@ -320,7 +319,7 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 		})
 		look()
 	}
-	_, hang := store.(panics) // once is enough: it takes five seconds
+	_, hang := store.(panics) // once is enough, because it takes five seconds
 	if !hang {
 		close(stuck)
 	} else {
@@ -331,7 +330,7 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 	}
 	stop()
 	err = <-ended
-	show(err, store) // its fields, which nobody uses any more
+	show(err, store) // the store's fields, no longer in use
 	if _, ok := errors.AsType[*timer.StuckError](err); hang {
 		close(stuck)
 		if !ok {

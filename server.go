@@ -13,12 +13,12 @@ import (
 // serverGrace is how long requests have to end when a Server stops.
 const serverGrace = 5 * time.Second
 
-// Server returns the part that serves HTTP. It listens before the parts after it start: if the
-// address is taken, none of them does. So probes are answered from the start, with 503 until the
-// parts run, and until the last of them has stopped. When it is stopped, requests have 5 s to end;
-// then their connections are closed. If s has a TLSConfig with certificates, it serves HTTPS. If a
-// page of page.New is served, call s.RegisterOnShutdown(page.Close), because its live views do not
-// end by themselves; the page of a service.Service does that.
+// Server returns a part that serves HTTP. It listens before the parts after it start; if the
+// address is taken, none of them starts. So probes are answered with 503 until all parts run, and
+// answered until the last of them has stopped. After a stop, requests have 5 s to end; then their
+// connections are closed. If s has a TLSConfig with certificates, the part serves HTTPS. If it
+// serves a page of page.New, call s.RegisterOnShutdown(page.Close), because live views never end on
+// their own; a service.Service does this for its page.
 func Server(s *http.Server) Part {
 	if s == nil {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// acquires are the files in which the stores acquire.
+// acquires are the files in which stores implement acquire.
 var acquires = []string{
 	"internal/leasestate/acquire.go",
 	"dlock/redislock/attempt.lua",
@@ -17,17 +17,17 @@ var acquires = []string{
 	"dlock/sqllock/internal/sqlserver/sql/acquire.sql",
 }
 
-// A step begins with a comment like "// 3. first: what it does". One that does two of them begins
-// with "// 6 and 7. slot, delay: what it does".
+// A step begins with a comment such as "// 3. first: description". A combined step begins with "//
+// 6 and 7. slot, delay: description".
 var (
 	ofContract = regexp.MustCompile(`^\t//\s+(\d+)\. (\w+): `)
 	ofStore    = regexp.MustCompile(`^\s*(?://|--) (\d+)(?: and (\d+))?\. (\w+)(?:, (\w+))?: `)
 )
 
-// The steps of an acquire are those of the contract in every store, with the same numbers and names
-// and in the same order, so that who changes one finds it in all.
+// Acquire has the same steps in every store, with the numbers, names and order of the contract. So
+// a change to one step can be found in every store.
 //
-// Fails when a store lacks a step, has one twice, gives it another name, or takes it earlier.
+// Fails when a store lacks a step, has one twice, renames it, or takes it earlier.
 func TestStoresAcquireInTheSameSteps(t *testing.T) {
 	t.Parallel()
 	want := steps(read(t, "dlock/driver/store.go"), ofContract)
@@ -41,7 +41,7 @@ func TestStoresAcquireInTheSameSteps(t *testing.T) {
 	}
 }
 
-// steps returns the steps that a text marks, as in "3. first".
+// steps returns the steps marked in a text, such as "3. first".
 func steps(text string, mark *regexp.Regexp) (list []string) {
 	for line := range strings.Lines(text) {
 		m := mark.FindStringSubmatch(line)

@@ -36,8 +36,8 @@ import (
 	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 )
 
-// handles are what users hand to constructors. Whoever connects with one finds out that he was not
-// to.
+// handles are the arguments that users pass to constructors. Connecting through one of them fails
+// the test.
 type handles struct {
 	pool     *pgxpool.Pool
 	db       *sql.DB
@@ -46,7 +46,7 @@ type handles struct {
 	failover *redis.FailoverOptions
 }
 
-// connectorFunc is a driver of database/sql.
+// A connectorFunc is a connector of database/sql.
 type connectorFunc func(context.Context) (driver.Conn, error)
 
 func (f connectorFunc) Connect(ctx context.Context) (driver.Conn, error) { return f(ctx) }
@@ -65,7 +65,7 @@ func newHandles(t *testing.T, dialed func() error) handles {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	// go-redis would log that a dial has failed.
+	// go-redis would log a failed dial, so this one returns a closed connection.
 	dial = func(context.Context, string, string) (net.Conn, error) {
 		conn, other := net.Pipe()
 		other.Close()
@@ -85,7 +85,7 @@ func newHandles(t *testing.T, dialed func() error) handles {
 	return h
 }
 
-// check returns an error if a handle was closed.
+// check fails the test if a handle was closed.
 func (h handles) check(t *testing.T) {
 	t.Helper()
 	for handle, err := range map[string]error{"*pgxpool.Pool": h.pool.Ping(t.Context()),
@@ -105,7 +105,7 @@ var errDialed = errors.New("it was dialed")
 
 type store interface{ Close() error }
 
-// constructors are those of all stores that are made of what users hand in, by package and name.
+// constructors are those of all stores that users build from a handle, by package and name.
 var constructors = map[string]func(h handles) store{
 	"dlock/sqllock.Postgres":  func(h handles) store { return sqllock.Postgres(h.db, sqllock.Options{}) },
 	"dlock/sqllock.MySQL":     func(h handles) store { return sqllock.MySQL(h.db, sqllock.Options{}) },
@@ -165,13 +165,13 @@ func use(ctx context.Context, s store) error {
 	return errors.New("the test does not know how to use it")
 }
 
-// Who has learnt the constructor of one store knows all: a handle that stays the caller's, Options
-// whose zero value works, no error and no call of the server. What is wrong is told by the first
-// use. Close may be called twice, leaves alone what was handed in, and each later use fails with
-// the same error.
+// All store constructors work the same way. The handle stays the caller's, the zero Options work,
+// and the constructor neither returns an error nor calls the server. The first use reports faults.
+// Close may be called twice and leaves the handle alone, and every later use fails with the same
+// error.
 //
-// Fails when a constructor connects, panics without a handle, or keeps to itself what is wrong;
-// when Close closes what is not the store's, or a later use is taken for an outage.
+// Fails when a constructor connects, panics without a handle, or hides a fault; when Close closes
+// the caller's handle; and when a use after Close counts as an outage.
 func TestStoresAreMadeAndClosedInOneWay(t *testing.T) {
 	t.Parallel()
 	for name, open := range constructors {
@@ -208,12 +208,12 @@ func TestStoresAreMadeAndClosedInOneWay(t *testing.T) {
 	}
 }
 
-// handleTypes are those of the first parameters of constructors of stores.
+// handleTypes are the types of the first parameter of store constructors.
 var handleTypes = []string{"*pgxpool.Pool", "*sql.DB", "redis.UniversalClient", "[]redis.UniversalClient",
 	"*redis.FailoverOptions"}
 
-// Fails when a constructor of a store has another form than (handle, Options) *Store, or is not in
-// the table of the test above; and when one of a service, which has a Config, returns no error.
+// Fails when a store constructor has another form than (handle, Options) *Store or is missing from
+// the table of the test above, and when a service constructor with a Config returns no error.
 func TestConstructorsHaveOneForm(t *testing.T) {
 	t.Parallel()
 	missing, services := maps.Clone(constructors), 0
@@ -251,7 +251,7 @@ func TestConstructorsHaveOneForm(t *testing.T) {
 	}
 }
 
-// harmless are constructors whose Config cannot be wrong.
+// harmless are constructors whose Config cannot be invalid.
 var harmless = map[string]bool{"timer/control.New": true}
 
 func isConfig(name string) bool {

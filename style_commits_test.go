@@ -9,15 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// A subject is read in a list, where it is cut off after 72 columns, and by who looks for the
-// commit that changed something: "say", "let" and the like tell what the code does now, and not
-// what was done to it. Those before December 2026 are as they are. An archive has no history.
+// Subjects are read in lists, which cut them off after 72 columns, and by people who search for the
+// commit that changed something. "say", "let" and the like describe what the code does now instead
+// of the change. Commits before December 2026 are exempt. An archive has no history.
 //
 // Fails when a subject is wider, has no package, or begins with such a verb.
 func TestSubjectsOfCommits(t *testing.T) {
 	t.Parallel()
 	if inside, err := exec.Command("git", "rev-parse", "--show-prefix").Output(); err != nil || len(inside) > 1 {
-		return // no git, no history, or that of somebody who has a copy of us
+		return // no git, no history, or a copy of the repository
 	}
 	log, err := exec.Command("git", "log", "--no-merges", "--since=2026-12-01T00:00:00Z", "--format=%h %s").Output()
 	if err != nil {
@@ -43,7 +43,7 @@ func TestFaultOfSubject(t *testing.T) {
 		"timer: " + strings.Repeat("x", 72-len("timer: ")): true,
 		"timer: " + strings.Repeat("x", 73-len("timer: ")): false,
 		"timer: the phase":                                 false,
-		"timer: keeps":                                     true, // not each word is known
+		"timer: keeps":                                     true, // words that are not in the list pass
 	} {
 		if fault := faultOfSubject(subject); (fault == "") != good {
 			t.Errorf("%q: %q", subject, fault)

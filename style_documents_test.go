@@ -12,9 +12,10 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// Documents name exported things as pkg.Name, and pkg.Type.Member. A stale name misleads readers.
+// Documents name exported identifiers as pkg.Name and pkg.Type.Member. A stale name misleads
+// readers.
 //
-// Fails when something is renamed and a document is not.
+// Fails when something is renamed and a document is not updated.
 func TestNamesInDocumentsExist(t *testing.T) {
 	t.Parallel()
 	packages := exported(t)
@@ -32,9 +33,9 @@ func TestNamesInDocumentsExist(t *testing.T) {
 	}
 }
 
-// Documents name settings as code does: `Field: Value`. A value that is gone does not compile.
+// Documents write settings as in code: `Field: Value`. A removed value would not compile.
 //
-// Fails when a constant is renamed and a document is not.
+// Fails when a constant is renamed and a document is not updated.
 func TestValuesInDocumentsExist(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{} // Value, and .Field
@@ -53,8 +54,8 @@ func TestValuesInDocumentsExist(t *testing.T) {
 	}
 }
 
-// Documents name files by their path from the root. A stale path misleads readers. Decisions tell
-// what was.
+// Documents name files by their path from the root. A stale path misleads readers. Decisions are
+// exempt, because they describe the past.
 func TestFilesInDocumentsExist(t *testing.T) {
 	t.Parallel()
 	path := regexp.MustCompile("`([a-z]+/[a-z0-9_/.]*[a-z0-9_])(?:/|\\.[A-Z]\\w*(?:/[^`]*)?)?`")
@@ -81,8 +82,8 @@ func TestFilesInDocumentsExist(t *testing.T) {
 	}
 }
 
-// The model's README says which method each part of the model stands for. With a stale name it is a
-// model of something else.
+// The model's README names the method that each part of the model represents. With a stale name, the
+// model represents something else.
 func TestMethodsInTheModelExist(t *testing.T) {
 	t.Parallel()
 	method := regexp.MustCompile(`(?m)^func \(\w+ \*?(\w+)\) (\w+)\(`)
@@ -102,10 +103,10 @@ func TestMethodsInTheModelExist(t *testing.T) {
 	}
 }
 
-// Documents, programs and scripts tell people to run make. A target that is gone is the first thing
-// that a newcomer tries.
+// Documents, programs and scripts tell people to run make. Newcomers try these targets first, so they
+// must exist.
 //
-// Fails when a target, or a way of make proof, is renamed, or an eleventh target is added.
+// Fails when a target, or a WHAT of make proof, is renamed, or an eleventh target is added.
 func TestTargetsOfMakeExist(t *testing.T) {
 	t.Parallel()
 	have := map[string]bool{} // target, and "target WHAT=way"
@@ -123,7 +124,7 @@ func TestTargetsOfMakeExist(t *testing.T) {
 	}
 	paths := append(documents(t), "CHANGELOG.md", ".ci/run")
 	paths = slices.AppendSeq(paths, maps.Keys(filesThatEnd(t, ".go", ".sh")))
-	named := regexp.MustCompile(`make ([a-z-]+(?: WHAT=[a-z-]+)?)`) // or plain English
+	named := regexp.MustCompile(`make ([a-z-]+(?: WHAT=[a-z-]+)?)`) // without quotes it may be plain English
 	for _, path := range paths {
 		text := read(t, path)
 		for _, m := range named.FindAllStringSubmatchIndex(text, -1) {
@@ -135,7 +136,7 @@ func TestTargetsOfMakeExist(t *testing.T) {
 	}
 }
 
-// Documents show promises by naming tests. A test that does not exist shows nothing.
+// Documents name tests as evidence for promises. A missing test is no evidence.
 func TestTestsInDocumentsExist(t *testing.T) {
 	t.Parallel()
 	test := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark|Example)\w*)\(`)
@@ -156,10 +157,10 @@ func TestTestsInDocumentsExist(t *testing.T) {
 	}
 }
 
-// The comments of its fields are the reference of a setting. Users learn only by accident of one
-// whose default is not in them.
+// The comments of fields are the reference of settings. Without a default there, users learn it
+// only by accident.
 //
-// Fails when a setting has no comment, or one that says neither "Default" nor "Required".
+// Fails when a setting has no comment, or its comment says neither "Default" nor "Required".
 func TestEverySettingIsDocumented(t *testing.T) {
 	t.Parallel()
 	states := regexp.MustCompile(`\b(Default|Required)\b`)
@@ -220,7 +221,7 @@ var (
 	inGo    = regexp.MustCompile(`\b((?:docs|proof|deploy|examples)/[\w/-]+\.md)(?:#([\w-]+))?`)
 )
 
-// anchors are those that GitHub gives to the headings of a page.
+// anchors returns the anchors that GitHub gives to the headings of a page.
 func anchors(t *testing.T, path string) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
@@ -231,7 +232,7 @@ func anchors(t *testing.T, path string) map[string]bool {
 	return found
 }
 
-// Fails when a document, a comment or an error names a page or a section that is not there.
+// Fails when a document, a comment or an error names a page or a section that does not exist.
 func TestLinksLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	check := func(from, path, anchor string) {
@@ -267,7 +268,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// documents are what people read, but for the changelog, which tells what was.
+// documents returns all pages for readers except the changelog, which describes the past.
 func documents(t *testing.T) []string {
 	t.Helper()
 	all := []string{"README.md", "deploy/README.md", "examples/README.md", "CONTRIBUTING.md", "SECURITY.md",

@@ -10,16 +10,16 @@ import (
 	"unicode/utf8"
 )
 
-// isProduct reports whether a file is part of what users run.
+// isProduct reports whether a file is part of code that users run.
 func isProduct(path string) bool {
 	return !strings.HasSuffix(path, "_test.go") && !strings.HasPrefix(path, "proof/") &&
 		!strings.HasPrefix(path, "examples/")
 }
 
-// Whoever searches for what a name means finds its doc comment by "// name": it begins with the
-// name that is declared, or with an article and it.
+// Searching for "// name" finds the doc comment of a name, because it begins with the declared
+// name, or with an article and the name.
 //
-// Fails when something is renamed, and the comment before it is not.
+// Fails when something is renamed and its comment is not.
 func TestDocCommentsBeginWithTheName(t *testing.T) {
 	t.Parallel()
 	docs := 0
@@ -57,7 +57,7 @@ func TestDocCommentsBeginWithTheName(t *testing.T) {
 				check(path, decl.Doc, decl.Name)
 			case *ast.GenDecl:
 				if decl.Tok == token.IMPORT || decl.Lparen.IsValid() {
-					continue // the comment of a group is about all that is in it
+					continue // the comment of a group describes all its members
 				}
 				switch spec := decl.Specs[0].(type) {
 				case *ast.TypeSpec:
@@ -73,10 +73,10 @@ func TestDocCommentsBeginWithTheName(t *testing.T) {
 	}
 }
 
-// Whoever reads a method knows what its receiver is by the first letter of its type, and does not
-// have to look it up: r is a registry in one file, and in the next one.
+// A receiver is named after the first letter of its type, so a reader need not look it up: r is a
+// registry in every file.
 //
-// Fails when a receiver is named otherwise, or a type has receivers of two names.
+// Fails when a receiver has another name, or a type has receivers with two names.
 func TestReceiversAreFirstLetters(t *testing.T) {
 	t.Parallel()
 	methods := 0
@@ -90,7 +90,7 @@ func TestReceiversAreFirstLetters(t *testing.T) {
 				continue
 			}
 			name, typ := method.Recv.List[0].Names[0].Name, receiver(method.Recv.List[0].Type)
-			if typ == "" || typ == "told" && path == "proof/timertest/told.go" { // whose t is the test
+			if typ == "" || typ == "told" && path == "proof/timertest/told.go" { // there t is the test
 				continue
 			}
 			methods++

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// A test that skips for a reason that is listed nowhere may never run at all, here or in CI, and
-// nobody notices. So tests skip only by servertest.Require, whose skips CI rejects and "make test"
-// lists, or by Long, SkipShort or SkipRace of testkit, for tests that another run includes.
+// A test that skips for an unlisted reason may never run, here or in CI, without anyone noticing.
+// So tests skip only through servertest.Require, whose skips CI rejects and "make test" lists, or
+// through testkit.Long, SkipShort or SkipRace, for tests that another run includes.
 //
 // Fails when a test calls t.Skip.
 func TestSkipsAreSeen(t *testing.T) {

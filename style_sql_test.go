@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Statements and scripts of the stores are the hardest code to review, and review tools cut off
-// wide lines. Tabs count as four columns.
+// SQL statements and scripts are the hardest code to review, and review tools cut off wide lines.
+// Tabs count as four columns.
 //
 // Fails when a wide line is added.
 func TestStatementsAndScriptsAreNarrow(t *testing.T) {
@@ -32,7 +32,7 @@ func TestStatementsAndScriptsAreNarrow(t *testing.T) {
 	}
 }
 
-// filesThatEnd returns the files of all modules with one of these endings.
+// filesThatEnd returns the files of all modules that have one of these suffixes.
 func filesThatEnd(t *testing.T, ends ...string) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}

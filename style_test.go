@@ -14,12 +14,11 @@ import (
 	"unicode/utf8"
 )
 
-// These tests enforce those rules of style that a test can check. Each says why its rule is there.
+// These tests enforce the style rules that can be checked. Each comment gives the rule's reason.
 
-// A README that is longer is not read to its end: those of projects that we like to read have 81 to
-// 1,387 words.
+// Readers do not finish a longer README. Good examples of other projects have 81 to 1,387 words.
 //
-// Fails when the table of defaults comes back.
+// Fails when the table of defaults is added again.
 func TestREADMEIsShort(t *testing.T) {
 	t.Parallel()
 	const most = 1200
@@ -28,7 +27,7 @@ func TestREADMEIsShort(t *testing.T) {
 	}
 }
 
-// The program of the README is examples/first, which is compiled and run by its test.
+// The README's program is examples/first, which its test compiles and runs.
 func TestREADMEProgramIsAnExample(t *testing.T) {
 	t.Parallel()
 	_, program, found := strings.Cut(read(t, "README.md"), "```go\npackage main\n")
@@ -38,8 +37,8 @@ func TestREADMEProgramIsAnExample(t *testing.T) {
 	}
 }
 
-// A comment that is wider is not read where code is reviewed, side by side. Tabs count as four
-// columns. What an Example prints, and the code and commands in a comment, are as wide as they are.
+// Wider comments are cut off in side-by-side reviews. Tabs count as four columns. The output of an
+// Example, and code and commands in a comment, are exempt.
 //
 // Fails when a wide comment is added.
 func TestCommentsAreNarrow(t *testing.T) {
@@ -63,8 +62,8 @@ func TestCommentsAreNarrow(t *testing.T) {
 	}
 }
 
-// Code that is wider is cut off where it is reviewed, side by side. Tabs count as four columns.
-// What is in a raw string is as wide as it is.
+// Wider code is cut off in side-by-side reviews. Tabs count as four columns. Raw strings are
+// exempt.
 //
 // Fails when a wide line is added.
 func TestCodeIsNarrow(t *testing.T) {
@@ -83,7 +82,7 @@ func TestCodeIsNarrow(t *testing.T) {
 	}
 }
 
-// rawLines returns the lines that a raw string is on.
+// rawLines returns the numbers of all lines that contain part of a raw string.
 func rawLines(text string) map[int]bool {
 	lines := map[int]bool{}
 	files := token.NewFileSet()
@@ -104,8 +103,8 @@ func rawLines(text string) map[int]bool {
 	}
 }
 
-// If two types have a constant called Skip, or OK, a reader cannot tell which one is used. So a
-// constant with a type of ours begins with the first word of the type's name: ReasonPaused,
+// If two types have a constant called Skip or OK, a reader cannot tell which one is meant. So a
+// constant of one of our types begins with the first word of the type's name: ReasonPaused,
 // OutcomeOK, StoreDownSkip.
 //
 // Fails when a constant loses its prefix.
@@ -122,7 +121,7 @@ func TestConstantsCarryTheirType(t *testing.T) {
 			if !ok || group.Tok != token.CONST {
 				continue
 			}
-			typ := "" // of a constant without one it is that of the one before
+			typ := "" // a constant without a type has the previous one's
 			for _, spec := range group.Specs {
 				spec := spec.(*ast.ValueSpec)
 				if id, ok := spec.Type.(*ast.Ident); ok {
@@ -145,9 +144,9 @@ func TestConstantsCarryTheirType(t *testing.T) {
 	}
 }
 
-// Whether a field called Since, or Expiry, is a time of day or a length of time has to be looked up
-// wherever it is used. So the name of an exported field, or of a method without parameters, says
-// which it is: ExpiresAt is an instant, ExpiresIn a duration.
+// A field called Since or Expiry could be an instant or a duration. So the name of each exported
+// field, and of each method without parameters, tells them apart: ExpiresAt is an instant,
+// ExpiresIn a duration.
 //
 // Fails when an instant is called Started, or a duration Since.
 func TestInstantsAndDurationsAreToldApart(t *testing.T) {
@@ -194,8 +193,8 @@ func TestInstantsAndDurationsAreToldApart(t *testing.T) {
 	}
 }
 
-// A decision that no longer holds misleads readers, so each page has a status. A page that is not
-// in the list of decisions is not found.
+// An outdated decision misleads readers, so each page has a status. Readers cannot find a page that
+// is missing from the list of decisions.
 func TestDecisionsHaveAStatus(t *testing.T) {
 	t.Parallel()
 	list := read(t, "docs/decisions/README.md")
@@ -222,17 +221,17 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// goFiles are the Go files of all modules here.
+// goFiles returns the Go files of all modules in this repository.
 func goFiles(t *testing.T) map[string]bool { return filesThatEnd(t, ".go") }
 
-// public reports whether a file is part of a package that others may import.
+// public reports whether a file belongs to a package that others may import.
 func public(path string) bool {
 	folders := strings.Split(path, "/")
 	return !strings.HasSuffix(path, "_test.go") && !slices.Contains(folders, "internal") && folders[0] != "proof" &&
 		!slices.Contains(folders, "examples")
 }
 
-// publicFiles are the files, parsed, of the packages that others may import.
+// publicFiles returns the parsed files of the packages that others may import.
 func publicFiles(t *testing.T) map[string]*ast.File {
 	t.Helper()
 	files := map[string]*ast.File{}
@@ -253,8 +252,8 @@ func parsed(t *testing.T, path string) *ast.File {
 	return file
 }
 
-// exported are the exported names of the packages that others may import: Name, Type.Field, and
-// Type.Method, which is also there as Type.Method().
+// exported returns the exported names of the packages that others may import: Name, Type.Field and
+// Type.Method. A method is also there as Type.Method().
 func exported(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	packages := map[string]map[string]bool{}

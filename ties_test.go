@@ -14,11 +14,11 @@ import (
 	"testing"
 )
 
-// mostBack is how many of a hundred uses between the files of a package may go against the
-// direction of the others.
+// mostBack is the percentage of uses between a package's files that may go against the direction of
+// the others.
 const mostBack = 15
 
-// tied are the packages of which more do, and how many: each is to become less.
+// tied lists the packages that exceed mostBack, with their percentage. Each must decrease.
 var tied = map[string]int{
 	"cluster/clustertest":            32,
 	"cmd/tickslot/internal/commands": 21,
@@ -31,16 +31,16 @@ var tied = map[string]int{
 	"schedule":                       20,
 }
 
-// Whoever reads a package in which every file uses every other one has to know all before any. So
-// its files have a direction: those that come later use those before. Where two use each other, one
-// of the two goes against it; so it is counted how many do in the best order of the files.
+// If every file of a package uses every other, a reader must know all of them first. So files have
+// a direction: later files use earlier ones. If two files use each other, one of the two uses goes
+// against the direction. The test counts such uses in the best order of the files.
 //
 // Fails when a package gets more ties, or has fewer than are listed.
 func TestFilesPointInOneDirection(t *testing.T) {
 	t.Parallel()
 	for folder, pkg := range packages(t) {
 		back, uses := against(t, folder, pkg)
-		if uses < 20 { // one tie is more than the bound
+		if uses < 20 { // a single tie would exceed the bound
 			continue
 		}
 		share := (100*len(back) + uses/2) / uses
@@ -56,13 +56,13 @@ func TestFilesPointInOneDirection(t *testing.T) {
 	}
 }
 
-// nothing imports nothing: only what a package declares itself is looked at.
+// A nothing importer imports nothing: only declarations of the package itself matter.
 type nothing struct{}
 
 func (nothing) Import(string) (*types.Package, error) { return nil, errors.New("not looked at") }
 
-// against looks for the order of a package's files in which the fewest uses go back. It returns
-// these, and the number of all uses. A file counts once for each other file that it uses.
+// against searches for the file order in which the fewest uses go back. It returns these uses and
+// the number of all uses. A file counts once for each other file that it uses.
 func against(t *testing.T, folder string, pkg *build.Package) (back []string, uses int) {
 	t.Helper()
 	files := token.NewFileSet()
@@ -106,8 +106,8 @@ func against(t *testing.T, folder string, pkg *build.Package) (back []string, us
 	return back, uses
 }
 
-// bestOrder returns an order in which few uses go back: it begins with each of some orders, and
-// moves one file at a time to where it does best, until no move is better.
+// bestOrder returns an order in which few uses go back. From each of several start orders, it moves
+// one file at a time to its best place until no move improves the order.
 func bestOrder(use [][]bool) (best []int) {
 	n := len(use)
 	fewest := n * n
@@ -124,7 +124,7 @@ func bestOrder(use [][]bool) (best []int) {
 			for file := range n {
 				at := slices.Index(order, file)
 				rest := slices.Delete(slices.Clone(order), at, at+1)
-				back := 0 // of the file's uses, if it comes first
+				back := 0 // uses by this file that go back if it comes first
 				for _, other := range rest {
 					if use[other][file] {
 						back++

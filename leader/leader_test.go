@@ -428,7 +428,7 @@ func TestStandingByCostsOneCallPerTry(t *testing.T) {
 	})
 }
 
-// A writer does something other than write.
+// A writer calls a function instead of writing.
 type writer func()
 
 func (w writer) Write(p []byte) (int, error) { w(); return len(p), nil }

@@ -7,8 +7,8 @@ import (
 	"github.com/tickslot/tickslot/durable"
 )
 
-// calls is the table in which handlers record that they were called. The report counts these rows,
-// so it does not depend on what the worker says about itself.
+// calls is the table in which handlers record their calls. The report counts its rows, so it does
+// not depend on what a worker reports about itself.
 type calls struct{ *sql.DB }
 
 func (c calls) migrate(ctx context.Context) error {
@@ -18,7 +18,7 @@ func (c calls) migrate(ctx context.Context) error {
 	return err
 }
 
-// wrap makes a handler record that it begins, and that it has ended without an error.
+// wrap makes a handler record its start, and its end if it returned no error.
 func (c calls) wrap(next durable.Handler) durable.Handler {
 	return func(ctx context.Context, run *durable.Run) error {
 		if _, err := c.ExecContext(ctx, `INSERT INTO calls (handler, key, tick, attempt, worker) VALUES (?, ?, ?, ?, ?)`,
@@ -34,20 +34,20 @@ func (c calls) wrap(next durable.Handler) durable.Handler {
 	}
 }
 
-// await asks a question, whose answer is 0 or 1, until it is 1.
+// await repeats a query until its result is 1 instead of 0.
 func (c calls) await(ctx context.Context, question string, args ...any) error {
 	return await(ctx, func() (yes bool, err error) {
 		return yes, c.QueryRowContext(ctx, question, args...).Scan(&yes)
 	})
 }
 
-// worker returns the worker that made an attempt of month-end.
+// worker returns the name of the worker that made an attempt of month-end.
 func (c calls) worker(ctx context.Context, attempt int) (name string, err error) {
 	row := c.QueryRowContext(ctx, "SELECT worker FROM calls WHERE handler = 'month-end' AND attempt = ?", attempt)
 	return name, row.Scan(&name)
 }
 
-// count counts the calls of handlers.
+// count fills in the report from the recorded calls.
 func (c calls) count(ctx context.Context, r *report) error {
 	return c.QueryRowContext(ctx, `
 		WITH runs AS (SELECT handler, key, tick, sum(ended) AS ended, count(*) AS attempts FROM calls GROUP BY handler, key),

@@ -1,11 +1,10 @@
-// Command durable shows that a queued run is completed even if the process that runs it is killed.
-// Started as
+// Command durable shows that a queued run is completed even if its process is killed. Started as
 //
 //	go run ./examples/durable
 //
-// it runs a demonstration on a SQLite file, so nothing has to be installed: three workers make an
-// invoice each second; a long run is triggered, its worker is killed with kill -9 in the middle of
-// it, and another worker finishes it. In the end every tick has had exactly one run. Or start
+// it runs a demonstration on a SQLite file and needs no server. Three workers create an invoice
+// every second. A long run is triggered, its worker is killed with kill -9 during the run, and
+// another worker finishes it. In the end, every tick has had exactly one run. You can also start
 // workers yourself, in several terminals:
 //
 //	go build -o /tmp/worker ./examples/durable
@@ -29,7 +28,7 @@ func main() {
 	asJSON := flag.Bool("json", false, "end the play with a line of JSON")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the first Ctrl-C lets runs finish, a second one does not wait
+	context.AfterFunc(ctx, stop) // the first Ctrl-C lets runs finish; the second does not wait
 	if *played {
 		go func() { _, _ = io.Copy(io.Discard, os.Stdin); stop() }()
 	}

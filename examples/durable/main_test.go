@@ -19,18 +19,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Every tick and the trigger have their run, once, although a worker is killed in the middle of
-// one. Nothing is left.
+// Every tick and the trigger have exactly one run, although a worker is killed during a run. No
+// process or file is left.
 //
-// Fails when the lease of a dead worker is not reclaimed, when a run is forgotten, and when a
-// worker outlives the play, or the file does.
+// Fails when a dead worker's lease is not reclaimed, when a run is lost, and when a worker or the
+// file outlives the demonstration.
 func TestPlay(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	play := fleettest.Command(t, "-json")
 	play.Env = append(play.Env, "TMPDIR="+folder)
 	var stdout, stderr bytes.Buffer
-	play.Stdout, play.Stderr = &stdout, &stderr // the workers share it, so Wait waits for them, too
+	play.Stdout, play.Stderr = &stdout, &stderr // the workers inherit it, so Wait also waits for them
 	began := time.Now()
 	if err := play.Run(); err != nil {
 		t.Fatalf("%v\n%s%s", err, &stdout, &stderr)
@@ -57,7 +57,7 @@ func TestPlay(t *testing.T) {
 	}
 }
 
-// A worker that cannot use the file says so.
+// A worker that cannot use its file reports it.
 func TestBadFile(t *testing.T) {
 	t.Parallel()
 	out, err := fleettest.Command(t, "-db", t.TempDir()).CombinedOutput()

@@ -14,21 +14,21 @@ import (
 	"github.com/tickslot/tickslot/durable"
 )
 
-// A report is what -json prints, counted by the handlers.
+// A report is the output of -json, computed from the handlers' records.
 type report struct {
 	Workers   int   `json:"workers"`
 	Ticks     int   `json:"ticks"`              // seconds from the first invoice to the last
-	Runs      int   `json:"runs"`               // that a handler has completed
-	Lost      int   `json:"lost"`               // ticks and triggers that no handler has completed
-	Doubled   int   `json:"doubled"`            // that handlers have completed twice
-	Reclaimed int   `json:"reclaimed"`          // that needed a second attempt
-	After     int64 `json:"reclaimed_after_ms"` // from the kill until the next attempt begins
+	Runs      int   `json:"runs"`               // completed by a handler
+	Lost      int   `json:"lost"`               // ticks and triggers that no handler completed
+	Doubled   int   `json:"doubled"`            // completed twice
+	Reclaimed int   `json:"reclaimed"`          // completed by a second attempt
+	After     int64 `json:"reclaimed_after_ms"` // from the kill to the start of the next attempt
 }
 
 var operator = driver.Cause{By: "play", Note: "the end"}
 
-// play starts three workers, kills one in the middle of a run, and counts the calls of handlers.
-// When it returns, no process and no file is left.
+// play starts three workers, kills one during a run, and counts the calls of handlers. When it
+// returns, no process and no file is left.
 func play(ctx context.Context, asJSON bool) (err error) {
 	folder, err := os.MkdirTemp("", "tickslot-durable-")
 	if err != nil {
@@ -40,7 +40,7 @@ func play(ctx context.Context, asJSON bool) (err error) {
 	defer func() {
 		end()
 		for _, w := range workers {
-			_ = w.Wait() // of those that were ended, and of the one that was killed
+			_ = w.Wait() // reaps workers that ended, and the killed one
 		}
 		err = errors.Join(err, os.RemoveAll(folder))
 	}()
@@ -68,7 +68,7 @@ func play(ctx context.Context, asJSON bool) (err error) {
 	if err := calls.await(ctx, "SELECT count(*) >= 3 FROM calls WHERE ended"); err != nil {
 		return err
 	}
-	tx, err := db.BeginTx(ctx, nil) // of the application: the run exists if it commits
+	tx, err := db.BeginTx(ctx, nil) // the application's transaction: the run exists if it commits
 	if err != nil {
 		return err
 	}
@@ -129,8 +129,8 @@ func play(ctx context.Context, asJSON bool) (err error) {
 	return nil
 }
 
-// start starts this program as a worker. It ends with ctx, or when this process ends, which closes
-// its standard input.
+// start starts this program as a worker. The worker ends with ctx, or when this process ends, which
+// closes the worker's standard input.
 func start(ctx context.Context, path, name string) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -142,12 +142,12 @@ func start(ctx context.Context, path, name string) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.Cancel = in.Close            // a clean stop
-	w.WaitDelay = 10 * time.Second // then it is killed
+	w.Cancel = in.Close            // stops the worker cleanly
+	w.WaitDelay = 10 * time.Second // then kills it
 	return w, w.Start()
 }
 
-// await asks until the answer is yes.
+// await calls done until it returns true.
 func await(ctx context.Context, done func() (bool, error)) error {
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()

@@ -28,8 +28,7 @@ func work(ctx context.Context, path, name string) error {
 	worker, err := durable.NewWorker(store, durable.Config{
 		Name:    name,
 		MaxRuns: 1,
-		// The defaults are 30 s, 5 s and 5 s; here they are short, so that there is something to
-		// see.
+		// The defaults are 30 s, 5 s and 5 s. Short values make the demonstration quick.
 		TTL: 3 * time.Second, PollInterval: time.Second, CallTimeout: time.Second,
 	})
 	if err != nil {
@@ -38,7 +37,7 @@ func work(ctx context.Context, path, name string) error {
 	worker.Handle("invoice", calls.wrap(busy(200*time.Millisecond)), durable.HandlerOptions{})
 	worker.Handle("month-end", calls.wrap(busy(3*time.Second)), durable.HandlerOptions{MaxConcurrency: 1})
 	worker.Schedule("invoices", "invoice", schedule.Every(time.Second), durable.ScheduleOptions{
-		CatchUp: durable.CatchUp{Policy: durable.CatchUpBackfill}, // a run for each tick, also for late ones
+		CatchUp: durable.CatchUp{Policy: durable.CatchUpBackfill}, // a run for each tick, including missed ones
 	})
 	return worker.Run(ctx)
 }
@@ -49,13 +48,13 @@ func busy(takes time.Duration) durable.Handler {
 		select {
 		case <-time.After(takes):
 			return nil
-		case <-ctx.Done(): // the lease is lost, or the worker ends
+		case <-ctx.Done(): // the lease was lost, or the worker is stopping
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// open returns a database; it does not touch the file yet.
+// open returns a database without opening the file.
 func open(path string) (*sql.DB, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

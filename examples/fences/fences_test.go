@@ -38,8 +38,8 @@ func openDB(t *testing.T) *sql.DB {
 	return db
 }
 
-// A run loses its lease while it computes, and does not look at its context. Another host runs the
-// next tick and writes. The write of the first run is refused.
+// A run loses its lease while it computes, and ignores its context. Another host runs the next tick
+// and writes. Then the first run's write is refused.
 //
 // Fails when SaveTotal does not compare the fence.
 func TestWriteOfAReplacedRun(t *testing.T) {
@@ -62,12 +62,12 @@ func TestWriteOfAReplacedRun(t *testing.T) {
 		slow.Do(func() {
 			total = 1
 			close(computing)
-			<-wakeUp // a long collection, a suspended machine: it does not see that its context has ended
+			<-wakeUp // a long garbage collection or a suspended machine: it does not notice that its context has ended
 		})
 		return total, nil
 	}, save))
 	<-computing
-	link.Inject(dlocktest.Hang) // its host cannot renew the lease any more
+	link.Inject(dlocktest.Hang) // its host can no longer renew the lease
 
 	start(t, store, Reports(time.Second, func(context.Context) (int64, error) { return 3, nil }, save))
 	awaitTotal(t, db, 3)
@@ -78,7 +78,7 @@ func TestWriteOfAReplacedRun(t *testing.T) {
 	awaitTotal(t, db, 3)
 }
 
-// start runs a timer as one host would, until the test ends.
+// start runs a timer like one host, until the test ends.
 func start(t *testing.T, store dlock.DistributedLock, report timer.Timer) {
 	t.Helper()
 	config := timer.Config{Store: store, TTL: 3 * time.Second, Logger: slog.New(slog.DiscardHandler)}
@@ -109,8 +109,8 @@ func awaitTotal(t *testing.T, db *sql.DB, want int64) {
 	t.Fatalf("the total is %d, %v, want %d", total, err, want)
 }
 
-// Fails when SaveTotal writes a row whose fence is higher, or refuses one whose fence is as high,
-// which a run does that writes twice.
+// Fails when SaveTotal overwrites a row with a higher fence, or refuses an equal fence, which
+// occurs when a run writes twice.
 func TestRows(t *testing.T) {
 	t.Parallel()
 	db := openDB(t)
@@ -125,7 +125,7 @@ func TestRows(t *testing.T) {
 	awaitTotal(t, db, 7)
 }
 
-// Fails when InTransaction does not compare the fence, or commits what failed.
+// Fails when InTransaction does not compare the fence, or commits after a failure.
 func TestTransaction(t *testing.T) {
 	t.Parallel()
 	db := openDB(t)
@@ -152,13 +152,13 @@ func TestTransaction(t *testing.T) {
 	}
 }
 
-// objects is an object store with conditional writes, as S3 answers them.
+// objects is an object store with conditional writes that answers like S3.
 type objects struct {
 	mu      sync.Mutex
 	body    string
 	fence   string
-	version int          // 0: there is no object
-	before  func() error // is called before each PUT
+	version int          // 0 if there is no object
+	before  func() error // called before each PUT
 }
 
 func (o *objects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -186,8 +186,8 @@ func (o *objects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Fails when PutObject does not compare fences, or writes without a condition: the write of a later
-// run, which comes between its two requests, is then lost.
+// Fails when PutObject does not compare fences, or writes unconditionally and overwrites a later
+// run that has written between its two requests.
 func TestObjects(t *testing.T) {
 	t.Parallel()
 	o := new(objects)
@@ -209,7 +209,7 @@ func TestObjects(t *testing.T) {
 		if overtaken.Swap(true) {
 			return nil
 		}
-		return put(9) // a later run writes between the two requests of the one with 8
+		return put(9) // a later run writes between the two requests of the run with fence 8
 	}
 	if err := put(8); !errors.Is(err, ErrReplaced) {
 		t.Errorf("overtaken between the requests: %v, want %v", err, ErrReplaced)

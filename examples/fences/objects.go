@@ -11,18 +11,18 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// fenceHeader keeps the fence of an object's writer beside the object.
+// fenceHeader is the object's metadata with the fence of its last writer.
 const fenceHeader = "X-Amz-Meta-Fence"
 
 var errChanged = errors.New("it was written by others all the time")
 
-// PutObject writes an object, unless a run with a higher fence has written it. It works with S3 and
-// stores that have the same API. Other stores with conditional writes have other headers: Azure
-// x-ms-meta-fence and If-Match, Google Cloud x-goog-meta-fence and x-goog-if-generation-match. The
-// client has to sign the requests.
+// PutObject writes an object unless a run with a higher fence has written it. It works with S3 and
+// compatible stores. Other stores with conditional writes use other headers: Azure x-ms-meta-fence
+// and If-Match, Google Cloud x-goog-meta-fence and x-goog-if-generation-match. The client must sign
+// the requests.
 //
-// The store cannot compare fences, so this takes two requests: one reads the fence, the other
-// writes on condition that the object has not been written since.
+// The store cannot compare fences, so this takes two requests: the first reads the fence, and the
+// second writes if the object has not changed since.
 func PutObject(ctx context.Context, client *http.Client, url string, fence dlock.Fence, body []byte) error {
 	for range 5 {
 		last, version, err := lastFence(ctx, client, url)
@@ -40,7 +40,8 @@ func PutObject(ctx context.Context, client *http.Client, url string, fence dlock
 	return fmt.Errorf("PUT %s: %w", url, errChanged)
 }
 
-// lastFence returns the fence of an object's last writer, and its version; "": there is none.
+// lastFence returns the fence of an object's last writer and the object's version, or "" if there
+// is no object.
 func lastFence(ctx context.Context, client *http.Client, url string) (dlock.Fence, string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodHead, url, nil)
 	if err != nil {
@@ -65,8 +66,8 @@ func lastFence(ctx context.Context, client *http.Client, url string) (dlock.Fenc
 	}
 }
 
-// putIf writes an object if it still has a version, "" if there must be none. It returns false if
-// the version has changed.
+// putIf writes an object if it still has the given version, or if version is "" and there is no
+// object. It returns false if the version has changed.
 func putIf(
 	ctx context.Context, client *http.Client, url, version string, fence dlock.Fence, body []byte,
 ) (written bool, err error) {

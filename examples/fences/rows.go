@@ -1,6 +1,6 @@
-// Package fences shows writes that are refused once the run that makes them has been replaced. Its
-// tests stop a run for longer than its lease lasts, let another host run the tick after it, and
-// wake the first one up in front of its write. docs/fences.md explains when this is needed.
+// Package fences shows writes that are refused once their run has been replaced. Its tests stop a
+// run for longer than its lease, let another host run the next tick, and wake the first run just
+// before its write. docs/fences.md explains when this is needed.
 //
 //   - rows.go: rows of a database, with one statement or within a transaction.
 //   - objects.go: an object store with conditional writes, such as S3.
@@ -16,7 +16,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// ErrReplaced is returned for a write that was refused: a later run has written.
+// ErrReplaced is returned if a write was refused because a later run has written.
 var ErrReplaced = errors.New("a later run has written")
 
 // Schema is the SQL of the tables, for SQLite and Postgres.
@@ -25,8 +25,8 @@ CREATE TABLE report (day text PRIMARY KEY, total bigint NOT NULL, fence bigint N
 CREATE TABLE ledger (id text PRIMARY KEY, fence bigint NOT NULL);
 INSERT INTO ledger VALUES ('invoices', 0)`
 
-// SaveTotal writes the total of a day, unless a run with a higher fence has written it. The row
-// remembers the fence, and the statement compares it: nothing can come between the two.
+// SaveTotal writes the total of a day unless a run with a higher fence has written it. The row
+// stores the fence, and the statement compares it, so nothing can come between the two.
 func SaveTotal(ctx context.Context, db *sql.DB, fence dlock.Fence, day string, total int64) error {
 	return one(db.ExecContext(ctx, `
 		INSERT INTO report (day, total, fence) VALUES ($1, $2, $3)
@@ -35,9 +35,9 @@ func SaveTotal(ctx context.Context, db *sql.DB, fence dlock.Fence, day string, t
 }
 
 // InTransaction calls write in a transaction, and commits it unless a run with a higher fence has
-// committed one for the same ledger. The update locks the row of the ledger until the transaction
-// ends, so two runs write one after the other; if the one with the lower fence comes second, it
-// does not write at all.
+// committed one for the same ledger. The update locks the ledger's row until the transaction ends,
+// so two runs write one after the other. If the run with the lower fence comes second, it does not
+// write.
 func InTransaction(
 	ctx context.Context, db *sql.DB, fence dlock.Fence, ledger string, write func(*sql.Tx) error,
 ) error {

@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// The program of the README runs its timer, and ends on a signal.
+// The README's program runs its timer, and ends on a signal.
 func TestItRunsAndEnds(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreAnyFunction("os/signal.loop"))
 	var out testkit.Log

@@ -16,9 +16,9 @@ import (
 
 var errReplaced = errors.New("a later run has written")
 
-// createAccount belongs in the migrations of a real service. Two pods that begin at the same time
-// take turns by the lock, which lasts until the statements have ended; without it CREATE TABLE IF
-// NOT EXISTS may fail.
+// createAccount belongs in the migrations of a real service. A lock makes two pods that start at
+// the same time take turns, because CREATE TABLE IF NOT EXISTS can fail when run concurrently. The
+// lock lasts until the statements have ended.
 func createAccount(ctx context.Context, pool *pgxpool.Pool) error {
 	_, err := pool.Exec(ctx, `
 		SELECT pg_advisory_xact_lock(hashtextextended('create account', 0));
@@ -27,7 +27,7 @@ func createAccount(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// balance answers requests.
+// balance returns a handler that responds with the balance.
 func balance(pool *pgxpool.Pool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var settled int64
@@ -39,7 +39,7 @@ func balance(pool *pgxpool.Pool) http.HandlerFunc {
 	}
 }
 
-// settle returns a handler that takes half a second, and then writes with the fence of its run.
+// settle returns a timer handler that takes half a second and then writes with its run's fence.
 func settle(pool *pgxpool.Pool) timer.Handler {
 	return func(ctx context.Context) (err error) {
 		run, _ := timer.RunFromContext(ctx)
@@ -56,8 +56,8 @@ func settle(pool *pgxpool.Pool) timer.Handler {
 	}
 }
 
-// book adds one to the account, unless a run with a higher fence has written. The statement
-// compares the fence, so no other write can come in between.
+// book adds one to the account unless a run with a higher fence has written. The statement compares
+// the fence, so no other write can come in between.
 func book(ctx context.Context, pool *pgxpool.Pool, fence dlock.Fence) error {
 	tag, err := pool.Exec(ctx,
 		`UPDATE account SET settled = settled + 1, fence = $1 WHERE id = 1 AND fence <= $1`, int64(fence))

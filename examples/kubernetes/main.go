@@ -1,12 +1,12 @@
-// Command kubernetes is a service that a pod runs, with the probes and periods of
-// deploy/kubernetes/settle.yaml. Its timer writes to Postgres, and a run that was replaced cannot
-// overwrite what a later one wrote.
+// Command kubernetes is a service for a pod, with the probes and periods of
+// deploy/kubernetes/settle.yaml. Its timer writes to Postgres, and a replaced run cannot overwrite
+// the write of a later one.
 //
 //	DATABASE_URL=postgres://user:password@localhost:5432/database go run ./examples/kubernetes
 //
-// When the pod is deleted, Kubernetes sends SIGTERM. From then on /readyz is 503, while requests
-// are served and timers run for -prestop; then nothing new starts, the run in progress may finish,
-// its slot is released, and the process ends with status 0.
+// When the pod is deleted, Kubernetes sends SIGTERM. From then on, /readyz returns 503, while the
+// pod serves requests and runs timers for -prestop. Then nothing new starts, the current run may
+// finish, its slot is released, and the process exits with status 0.
 package main
 
 import (
@@ -48,7 +48,7 @@ func main() {
 
 func serve(ctx context.Context, addr, probesAddr string, preStop time.Duration) error {
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
-	if err != nil { // which may quote the password
+	if err != nil { // err may quote the password
 		return errors.New("set DATABASE_URL to something like postgres://user:password@localhost:5432/database")
 	}
 	defer pool.Close()
@@ -62,7 +62,7 @@ func serve(ctx context.Context, addr, probesAddr string, preStop time.Duration) 
 	timers, err := timer.New(config, timer.Timer{
 		Name:        "settle",
 		Schedule:    schedule.Every(time.Second),
-		OnStoreDown: timer.StoreDownSkip, // a run without the store has no fence, and its writes would be refused
+		OnStoreDown: timer.StoreDownSkip, // without the store, a run has no fence, and its writes would be refused
 		Run:         settle(pool),
 	})
 	if err != nil {
@@ -79,7 +79,7 @@ func serve(ctx context.Context, addr, probesAddr string, preStop time.Duration) 
 	}
 	probed := listener
 	server := &http.Server{Handler: requests, ReadHeaderTimeout: 5 * time.Second}
-	if probesAddr != "" { // then clients of the service see neither probes nor metrics
+	if probesAddr != "" { // then clients of the service cannot reach probes and metrics
 		if probed, err = net.Listen("tcp", probesAddr); err != nil {
 			return err
 		}

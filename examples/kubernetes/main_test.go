@@ -23,14 +23,14 @@ func TestMain(m *testing.M) {
 	servertest.Main(m)
 }
 
-// The test acts as the kubelet: it starts the pod, asks its probes, lets a preStop hook pass, and
-// sends SIGTERM between two runs. The pod is unready immediately, serves requests and runs its
-// timer for -prestop, and ends when the last run has written.
+// The test acts as the kubelet: it starts the pod, probes it, waits like a preStop hook, and sends
+// SIGTERM between two runs. The pod is unready immediately, serves requests and runs its timer for
+// -prestop, and ends when the last run has written.
 //
 // Fails without PreStopDelay, when the server shuts down before the timers, and when the last run
 // is canceled before it has written.
 func TestThePodIsDeleted(t *testing.T) {
-	const preStop = 700 * time.Millisecond // the next run begins after half a second, and takes as long
+	const preStop = 700 * time.Millisecond // the next run starts within half a second and takes as long
 	server := sqltest.SharedPostgres(t)
 	url := server.DSN("", "", server.NewDatabase(t))
 	pod := fleettest.Start(t, 1, []string{"DATABASE_URL=" + url}, "-addr", "127.0.0.1:0", "-probes", "127.0.0.1:0",
@@ -63,7 +63,7 @@ func TestThePodIsDeleted(t *testing.T) {
 	}
 	pod.Await(t, "settle ends", 1)
 	pod.Terminate(t)
-	var unready time.Duration // how long requests were answered while it was not ready
+	var unready time.Duration // how long requests were answered while the pod was not ready
 	for since := time.Now(); ; <-period {
 		ready, live := probe("/readyz"), probe("/livez")
 		if live == 0 {
@@ -99,9 +99,9 @@ func TestThePodIsDeleted(t *testing.T) {
 	}
 }
 
-// The pods of a first roll-out begin at the same time, and each makes sure that the account exists.
+// The pods of a first rollout start at the same time, and each ensures that the account exists.
 //
-// Fails when one of them is refused the table because another creates it.
+// Fails when one of them gets an error because another is creating the table.
 func TestPodsThatBeginAtOnce(t *testing.T) {
 	server := sqltest.SharedPostgres(t)
 	for range 5 {

@@ -1,4 +1,4 @@
-// Package migrate is the code of the pages in docs/migrate: a program with another scheduler, and
-// the same program with this one. It is a module of its own, so that no other package links the
-// others. The pages quote its functions word for word.
+// Package migrate is the code of the pages in docs/migrate: a program for another scheduler, and
+// its equivalent with tickslot. It is a separate module, so that no other package links those
+// schedulers. The pages quote its functions word for word.
 package migrate

@@ -50,8 +50,8 @@ func (c *counters) check(t *testing.T, who string, first, second int64) {
 	}
 }
 
-// run runs schedulers as the hosts of a fleet, one of which begins every three seconds, until the
-// context ends.
+// run runs schedulers as the hosts of a fleet until the context ends. A host starts every three
+// seconds.
 func run(ctx context.Context, t *testing.T, schedulers ...*timer.Scheduler) {
 	t.Helper()
 	var running sync.WaitGroup
@@ -83,7 +83,7 @@ func onHosts(t *testing.T, after func(dlock.DistributedLock) (*timer.Scheduler, 
 
 const day = 24*time.Hour - time.Second
 
-// Two hosts for a day: with robfig/cron each runs everything.
+// Two hosts run for a day. With robfig/cron, each runs everything.
 func TestRobfig(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var before counters
@@ -100,7 +100,7 @@ func TestRobfig(t *testing.T) {
 		for _, c := range all {
 			<-c.Stop().Done()
 		}
-		before.check(t, "robfig/cron", 2, 2*143) // the first ten minutes after the start
+		before.check(t, "robfig/cron", 2, 2*143) // the first ten minutes after the start have no tick
 	})
 	synctest.Test(t, func(t *testing.T) {
 		var after counters
@@ -137,8 +137,8 @@ type unlock func()
 
 func (u unlock) Unlock(context.Context) error { u(); return nil }
 
-// Two hosts run for a day, the second from three seconds later: with gocron each runs intervals of
-// its own, also with a Locker.
+// Two hosts run for a day, the second starting three seconds later. With gocron, each runs its own
+// intervals, even with a Locker.
 func TestGocron(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var before counters
@@ -173,7 +173,7 @@ func TestGocron(t *testing.T) {
 	})
 }
 
-// The programs that need a server are built here and not run.
+// The programs that need a server are built but not run.
 func TestProgramsAreBuilt(t *testing.T) {
 	t.Parallel()
 	scheduler, server, mux, err := asynqBefore(asynq.RedisClientOpt{Addr: "127.0.0.1:1"}, berlin,
@@ -181,7 +181,7 @@ func TestProgramsAreBuilt(t *testing.T) {
 	if err != nil || scheduler == nil || server == nil || mux == nil {
 		t.Error("asynq:", err)
 	}
-	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none") // it connects when it is used
+	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none") // connects on first use
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,8 +191,8 @@ func TestProgramsAreBuilt(t *testing.T) {
 	}
 }
 
-// Two hosts for a day: what comes due runs once in the fleet, and what fails is tried as often as
-// before.
+// Two hosts run for a day. Each due tick runs once in the fleet, and a failure is retried as often
+// as before.
 func TestAfter(t *testing.T) {
 	t.Parallel()
 	errTryAgain := errors.New("try again")
@@ -205,7 +205,7 @@ func TestAfter(t *testing.T) {
 		"asynq, failing":    {asynqAfter, true, 4},
 		"River":             {riverAfter, false, 96},
 		"River, failing":    {riverAfter, true, 96 * 3},
-		"ShedLock":          {shedLockAfter, false, 96 - 1}, // the first is due when the day begins
+		"ShedLock":          {shedLockAfter, false, 96 - 1}, // the first tick is due when the day starts
 		"Quartz":            {quartzAfter, false, 1},
 		"Hangfire":          {hangfireAfter, false, 1},
 		"Hangfire, failing": {hangfireAfter, true, 4},
@@ -233,7 +233,7 @@ func TestAfter(t *testing.T) {
 	}
 }
 
-// What the pages say about the nights in which the clocks change.
+// The pages' claims about the nights when clocks change are true.
 func TestClockChanges(t *testing.T) {
 	t.Parallel()
 	theirs, err := cron.ParseStandard("CRON_TZ=Europe/Berlin 30 2 * * *")
@@ -263,7 +263,7 @@ func TestClockChanges(t *testing.T) {
 	}
 }
 
-// Intervals that count from the call give each host ticks of its own, so they are refused.
+// Intervals that count from the call give each host different ticks, so New refuses them.
 func TestIntervalsOfOthers(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]schedule.Schedule{
@@ -315,7 +315,7 @@ func TestOthersOverlap(t *testing.T) {
 				if most.Load() != 3 {
 					t.Errorf("%d runs at once, want 3", most.Load())
 				}
-				close(end) // gocron asks the time again and again until they have ended: it would stand still
+				close(end) // gocron polls the time until they have ended, so virtual time would not advance
 				synctest.Wait()
 				stop()
 			})

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// The pages quote the code that is compiled here, word for word, and all of it.
+// The pages quote the code that is compiled here word for word and in full.
 //
-// Fails when a function is changed and its page is not, or the other way round.
+// Fails when a function or its page is changed without the other.
 func TestPagesQuoteTheCode(t *testing.T) {
 	t.Parallel()
 	code := functions(t)
@@ -42,7 +42,7 @@ func TestPagesQuoteTheCode(t *testing.T) {
 	}
 }
 
-// functions are the names of the functions here, by their text.
+// functions returns the names of the package's functions by their text.
 func functions(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("*.go")

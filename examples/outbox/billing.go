@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// Billing writes an invoice for each order that it learns of. It is another service, with a
-// database of its own; here the shop calls it instead of an HTTP server.
+// A billing service writes an invoice for each order in its own database. Here the shop calls it
+// directly instead of over HTTP.
 type billing struct {
 	db    *sql.DB
 	inbox *outbox.Inbox
@@ -38,7 +38,7 @@ func (b billing) deliver(ctx context.Context, d outbox.Delivery) error {
 	if _, err := b.db.ExecContext(ctx, "INSERT INTO deliveries (order_id) VALUES (?)", order); err != nil {
 		return err
 	}
-	time.Sleep(10 * time.Millisecond) // a slow service
+	time.Sleep(10 * time.Millisecond) // simulates a slow service
 	tx, err := b.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err

@@ -1,12 +1,12 @@
-// Command outbox shows that a message which is committed with an order is not lost: the process is
-// killed before it has delivered the message, and the next process delivers it, with one effect.
+// Command outbox shows that a message committed with an order is not lost. The process is killed
+// before it has delivered the message. The next process delivers it, and it takes effect once.
 // Started as
 //
 //	go run ./examples/outbox
 //
-// it runs a demonstration on two SQLite files, so nothing has to be installed: a shop that takes
-// orders, and a billing service that writes an invoice for each. Or start the shop yourself, in
-// several terminals:
+// it runs a demonstration on two SQLite files and needs no server: a shop that takes orders, and a
+// billing service that writes an invoice for each. You can also start the shop yourself, in several
+// terminals:
 //
 //	go build -o /tmp/shop ./examples/outbox
 //	/tmp/shop -folder /tmp/play
@@ -29,7 +29,7 @@ func main() {
 	asJSON := flag.Bool("json", false, "end the play with a line of JSON")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the first Ctrl-C lets deliveries finish, a second one does not wait
+	context.AfterFunc(ctx, stop) // the first Ctrl-C lets deliveries finish; the second does not wait
 	if *played {
 		go func() { _, _ = io.Copy(io.Discard, os.Stdin); stop() }()
 	}

@@ -19,18 +19,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Every order has one invoice, although its shop is killed before it has delivered the message.
-// Nothing is left.
+// Every order has one invoice, although the shop is killed before it has delivered the message. No
+// process or file is left.
 //
-// Fails when a message is lost with its process, when one has two effects, or when a shop or a file
-// is left after the play.
+// Fails when a message is lost with its process, when a message takes effect twice, or when a shop
+// or a file outlives the demonstration.
 func TestPlay(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	play := fleettest.Command(t, "-json")
 	play.Env = append(play.Env, "TMPDIR="+folder)
 	var stdout, stderr bytes.Buffer
-	play.Stdout, play.Stderr = &stdout, &stderr // the shops share it, so Wait waits for them, too
+	play.Stdout, play.Stderr = &stdout, &stderr // the shops inherit it, so Wait also waits for them
 	began := time.Now()
 	if err := play.Run(); err != nil {
 		t.Fatalf("%v\n%s%s", err, &stdout, &stderr)
@@ -57,7 +57,7 @@ func TestPlay(t *testing.T) {
 	}
 }
 
-// A shop that cannot use its files says so.
+// A shop that cannot use its files reports it.
 func TestBadFolder(t *testing.T) {
 	t.Parallel()
 	out, err := fleettest.Command(t, "-folder", t.TempDir()+"/none").CombinedOutput()

@@ -13,21 +13,21 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// A report is what -json prints. The receiver has counted all but the first two.
+// A report is the output of -json. The receiver counted all but the first two numbers.
 type report struct {
 	Orders     int `json:"orders"`
 	Messages   int `json:"messages"`
 	Deliveries int `json:"deliveries"`
 	Effects    int `json:"effects"` // invoices
 	Lost       int `json:"lost"`    // orders without an invoice
-	Doubled    int `json:"doubled"` // invoices beyond the first one of an order
+	Doubled    int `json:"doubled"` // invoices beyond the first for an order
 	Kills      int `json:"kills"`
 }
 
 const kills = 3
 
 // play starts a shop, kills it when it has committed orders that are not delivered, and starts
-// another one, a few times. When it returns, no process and no file is left.
+// another one. It repeats this a few times. When it returns, no process and no file is left.
 func play(ctx context.Context, asJSON bool) (err error) {
 	folder, err := os.MkdirTemp("", "tickslot-outbox-")
 	if err != nil {
@@ -38,7 +38,7 @@ func play(ctx context.Context, asJSON bool) (err error) {
 	defer func() {
 		end()
 		for _, s := range shops {
-			_ = s.Wait() // of the last one, and of those that were killed
+			_ = s.Wait() // reaps the last one and the killed ones
 		}
 		err = errors.Join(err, os.RemoveAll(folder))
 	}()
@@ -106,7 +106,7 @@ func play(ctx context.Context, asJSON bool) (err error) {
 	return nil
 }
 
-// count counts in both databases.
+// count fills in the report from both databases.
 func (r *report) count(ctx context.Context, shop, billing *sql.DB) error {
 	var invoiced int
 	err := errors.Join(
@@ -118,8 +118,8 @@ func (r *report) count(ctx context.Context, shop, billing *sql.DB) error {
 	return err
 }
 
-// start starts this program as a shop. It ends with ctx, or when this process ends, which closes
-// its standard input.
+// start starts this program as a shop. The shop ends with ctx, or when this process ends, which
+// closes the shop's standard input.
 func start(ctx context.Context, folder string, more ...string) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -131,12 +131,12 @@ func start(ctx context.Context, folder string, more ...string) (*exec.Cmd, error
 	if err != nil {
 		return nil, err
 	}
-	s.Cancel = in.Close            // a clean stop
-	s.WaitDelay = 10 * time.Second // then it is killed
+	s.Cancel = in.Close            // stops the shop cleanly
+	s.WaitDelay = 10 * time.Second // then kills it
 	return s, s.Start()
 }
 
-// await asks until the answer is yes.
+// await calls done until it returns true.
 func await(ctx context.Context, done func() (bool, error)) error {
 	again := time.NewTicker(5 * time.Millisecond)
 	defer again.Stop()

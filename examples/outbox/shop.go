@@ -16,7 +16,7 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// A shop takes orders, and sends each to billing.
+// A shop takes orders and sends each to billing.
 type shop struct {
 	db  *sql.DB
 	box *outbox.Outbox
@@ -34,7 +34,7 @@ func openShop(ctx context.Context, folder string) (shop, error) {
 	return s, errors.Join(err, s.box.Migrate(ctx))
 }
 
-// order takes an order. Its message exists if the order does.
+// order commits an order together with its message.
 func (s shop) order(ctx context.Context, customer string) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -52,7 +52,7 @@ func (s shop) order(ctx context.Context, customer string) error {
 	if _, err := s.box.Append(ctx, outbox.SQLTx(tx), outbox.Message{
 		ID:      outbox.NewID(fmt.Sprintf("order-%d", id), 1, 0),
 		Topic:   topic,
-		Key:     customer, // the invoices of a customer are written in the order of the orders
+		Key:     customer, // invoices for a customer are written in the order of their orders
 		Payload: fmt.Append(nil, id),
 	}); err != nil {
 		return err
@@ -78,8 +78,8 @@ func work(ctx context.Context, folder string, closed bool) error {
 	defer b.db.Close()
 	relay, err := outbox.NewRelay(s.box, outbox.RelayConfig{
 		Sinks: map[string]outbox.Sink{topic: outbox.SinkFunc(b.deliver)},
-		TTL:   3 * time.Second, // the default is 15 s; here it is short, so that there is something to see
-		// The play reports what happens.
+		TTL:   3 * time.Second, // the default is 15 s; a short value makes the demonstration quick
+		// The demonstration prints the events.
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {
@@ -96,7 +96,7 @@ func work(ctx context.Context, folder string, closed bool) error {
 	return <-ended
 }
 
-// open returns a database; it does not touch the file yet.
+// open returns a database without opening the file.
 func open(folder, name string) (*sql.DB, error) {
 	path, err := filepath.Abs(filepath.Join(folder, name))
 	if err != nil {

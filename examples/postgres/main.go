@@ -1,11 +1,11 @@
-// Command postgres is one host of a fleet that shares a timer through a table of Postgres. Start it
+// Command postgres is one host of a fleet that shares a timer through a Postgres table. Start it
 // several times:
 //
 //	export DATABASE_URL=postgres://user:password@localhost:5432/database
 //	go run ./examples/postgres
 //
-// Each tick of "report" runs in one of the copies. The table, distributed_locks, is created by the
-// first one; a user without that right needs the SQL of docs/sql.md instead of Migrate.
+// Each tick of "report" runs in one of the copies. The first copy creates the table,
+// distributed_locks. If its user lacks that right, run the SQL in docs/sql.md instead of Migrate.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 	defer stop()
 
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
-	if err != nil { // which may quote the password
+	if err != nil { // err may quote the password
 		log.Fatal("set DATABASE_URL to something like postgres://user:password@localhost:5432/database")
 	}
 	lock := pgxlock.New(pool, sqllock.Options{})
@@ -58,5 +58,5 @@ func report(ctx context.Context) error {
 	run, _ := timer.RunFromContext(ctx)
 	slog.Info("report starts", "tick", run.Tick(), "slot", run.Slot(), "fence", run.Fence())
 	defer slog.Info("report ends", "tick", run.Tick(), "slot", run.Slot(), "fence", run.Fence())
-	return ctx.Err() // the work
+	return ctx.Err() // simulated work
 }

@@ -15,10 +15,9 @@ func TestMain(m *testing.M) {
 	servertest.Main(m)
 }
 
-// Three copies on a real Postgres, all of which create the table, run each tick once.
+// Three copies on a real Postgres each create the table, and each tick runs once.
 //
-// Fails with MaxConcurrency: 3 (each copy runs each tick), and when each copy has a prefix of its
-// own.
+// Fails with MaxConcurrency: 3 (each copy runs each tick), and when each copy has its own prefix.
 func TestThreeCopies(t *testing.T) {
 	server := sqltest.SharedPostgres(t)
 	fleet := fleettest.Start(t, 3, []string{"DATABASE_URL=" + server.DSN("", "", server.NewDatabase(t))})

@@ -15,7 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	servertest.Main(m, func() error { return goleak.Find() }) // everything that the program starts ends
+	servertest.Main(m, func() error { return goleak.Find() }) // the program leaves no goroutine
 }
 
 func TestLimitsHoldAndSlotComesBack(t *testing.T) {
@@ -30,7 +30,7 @@ func TestLimitsHoldAndSlotComesBack(t *testing.T) {
 	}
 }
 
-// The output fits a terminal of 24 lines and 80 columns, and shows hosts in slots and the end of
+// The output fits a terminal of 24 lines and 80 columns. It shows hosts in slots, and the end of
 // the host that is cut off.
 //
 // Fails when a line is printed for each run.
@@ -86,7 +86,7 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
-// onWrite calls do before each line that it keeps.
+// An onWrite calls do before each line that it records.
 type onWrite struct {
 	testkit.Log
 	do func()

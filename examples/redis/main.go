@@ -3,10 +3,10 @@
 //	export REDIS_URL=redis://localhost:6379/0
 //	go run ./examples/redis
 //
-// All copies together never run more than two "poll" at once. The slot of a copy that is killed
-// (kill -9) is free for the others within -ttl. A Redis that has just been started grants nothing
-// for -ttl, because it may have forgotten who holds what. Each copy logs where it serves its probes
-// and /metrics. deploy/ runs three of them under Docker Compose, with Prometheus and Grafana.
+// All copies together never run more than two "poll" at once. If a copy is killed (kill -9), others
+// can take its slot within -ttl. A newly started Redis grants nothing for -ttl, because it may have
+// lost leases. Each copy logs the address of its probes and /metrics. deploy/ runs three copies
+// under Docker Compose, with Prometheus and Grafana.
 package main
 
 import (
@@ -48,7 +48,7 @@ func main() {
 
 func serve(ctx context.Context, addr string, preStop, ttl time.Duration) error {
 	options, err := redis.ParseURL(os.Getenv("REDIS_URL"))
-	if err != nil { // which may quote the password
+	if err != nil { // err may quote the password
 		return errors.New("set REDIS_URL to something like redis://user:password@localhost:6379/0")
 	}
 	rdb := redis.NewClient(options)
@@ -60,10 +60,10 @@ func serve(ctx context.Context, addr string, preStop, ttl time.Duration) error {
 	timers, err := timer.New(config, timer.Timer{
 		Name:           "poll",
 		Schedule:       schedule.Every(500 * time.Millisecond),
-		MaxConcurrency: 2, // at once, in all copies together
+		MaxConcurrency: 2, // concurrent runs in all copies together
 		MaxPerTick:     2, // up to 2 copies run each tick
 		MaxRunTime:     10 * time.Second,
-		OnStoreDown:    timer.StoreDownSkip, // without Redis nothing runs, rather than too much
+		OnStoreDown:    timer.StoreDownSkip, // without Redis nothing runs, so the limit always holds
 		Run:            poll,
 	})
 	if err != nil {
@@ -81,7 +81,7 @@ func serve(ctx context.Context, addr string, preStop, ttl time.Duration) error {
 	go server.Serve(listener)
 	slog.Info("serving", "addr", listener.Addr())
 
-	err = timers.Run(ctx) // requests are served until it returns
+	err = timers.Run(ctx) // the server answers until it returns
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	return errors.Join(err, server.Shutdown(ctx))

@@ -18,8 +18,8 @@ func TestMain(m *testing.M) {
 // Three copies on a real Redis run two at the same time, never three, and end on SIGTERM when their
 // runs have finished.
 //
-// Fails when each copy has a prefix of its own (three at once), with MaxConcurrency: 1 (never two),
-// and when a run is cut off (it does not end).
+// Fails when each copy has its own prefix (three at once), with MaxConcurrency: 1 (never two), and
+// when a run is cut off (its end is missing).
 func TestThreeCopies(t *testing.T) {
 	server := redistest.New(t)
 	fleet := fleettest.Start(t, 3, []string{"REDIS_URL=" + server.URL()}, "-ttl", "3s")

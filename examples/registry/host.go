@@ -22,8 +22,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// ttl is how long the leases of a host that was killed are held. The default is 15 s; here it is
-// short, so that there is something to see.
+// ttl is how long a killed host's leases are held. The default is 15 s; a short value makes the
+// demonstration quick.
 const ttl = 3 * time.Second
 
 // serve runs a host until ctx ends.
@@ -61,11 +61,11 @@ func serve(ctx context.Context, path, addr string) error {
 			fmt.Println("http://" + l.Addr().String())
 			return context.WithoutCancel(ctx)
 		}}
-	// Parts stop in reverse order: the session when the relay has ended, and the registry last.
+	// Parts stop in reverse order: the session after the relay, and the registry last.
 	return svc.Run(ctx, tickslot.Server(server), closing(session), relay)
 }
 
-// closing returns the part that closes a session when the parts after it have stopped.
+// closing returns a part that closes a session when the parts after it have stopped.
 func closing(session *dlock.Session) tickslot.Part {
 	return tickslot.PartFunc(func(ctx context.Context) error {
 		<-ctx.Done()
@@ -79,13 +79,13 @@ func busy(takes time.Duration) func(context.Context) error {
 		select {
 		case <-time.After(takes):
 			return nil
-		case <-ctx.Done(): // the lease is lost, or the host ends
+		case <-ctx.Done(): // the lease was lost, or the host is stopping
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// open returns a database; it does not touch the file yet.
+// open returns a database without opening the file.
 func open(path string) (*sql.DB, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -1,11 +1,11 @@
-// Command registry answers a question of operators: on which of my hosts does this run right now?
-// Its hosts share a SQLite file, run two timers, and one of them leads. Each answers from the
+// Command registry answers an operator's question: on which hosts does this run right now? Its
+// hosts share a SQLite file and run two timers, and one of them leads. Each answers from the
 // registry of package cluster. Started as
 //
 //	go run ./examples/registry
 //
-// it runs a demonstration: it starts three hosts, asks each of them who leads, kills the leader,
-// and asks the others until they agree on the next leader. Or start hosts yourself, in several
+// it runs a demonstration: it starts three hosts, asks each for the leader, kills the leader, and
+// asks the others until they agree on the next one. You can also start hosts yourself, in several
 // terminals:
 //
 //	go build -o /tmp/host ./examples/registry
@@ -30,7 +30,7 @@ func main() {
 	played := flag.Bool("played", false, "end a host when its standard input ends")
 	asJSON := flag.Bool("json", false, "end the play with a line of JSON")
 	flag.Parse()
-	slog.SetLogLoggerLevel(slog.LevelWarn) // the registry shows who runs what
+	slog.SetLogLoggerLevel(slog.LevelWarn) // the registry already shows the runs
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if *played {

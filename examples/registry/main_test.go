@@ -22,13 +22,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience is longer than the play may take, with the ten seconds in which hosts end.
+// patience is longer than the demonstration may take, including ten seconds for hosts to end.
 const patience = 60 * time.Second
 
 // A stage is the program without -db.
 type stage struct {
 	*exec.Cmd
-	temp           string // where it has its files
+	temp           string // the directory for its files
 	stdout, stderr bytes.Buffer
 }
 
@@ -46,7 +46,7 @@ func newStage(t *testing.T, args ...string) *stage {
 	return s
 }
 
-// wait waits for the program. The hosts share its standard error, so that it also waits for them.
+// wait waits for the program and its hosts, which inherit its standard error.
 func (s *stage) wait(t *testing.T) error {
 	t.Helper()
 	kill := time.AfterFunc(patience, func() { _ = s.Process.Kill() })
@@ -59,11 +59,11 @@ func (s *stage) wait(t *testing.T) error {
 	return err
 }
 
-// Three hosts agree on the leader, and the remaining two on the next, after a TTL and a
-// RetryInterval. Nothing is left.
+// Three hosts agree on the leader, and the remaining two on the next one, after a TTL and a
+// RetryInterval. No process or file is left.
 //
-// Fails when a host names a leader that was killed for longer than its lease lasts, when a host
-// outlives the play, or the file does, and when hosts log what the play prints.
+// Fails when a host names a killed leader for longer than its lease, when a host or the file
+// outlives the demonstration, and when hosts log what the demonstration prints.
 func TestPlay(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, "-json")
@@ -95,7 +95,7 @@ func TestPlay(t *testing.T) {
 	}
 }
 
-// A play that is interrupted leaves nothing, either.
+// An interrupted demonstration leaves nothing behind.
 func TestPlayIsInterrupted(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -107,20 +107,20 @@ func TestPlayIsInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(out)
-	lines.Scan() // who is there
+	lines.Scan() // the line with the hosts
 	if !lines.Scan() || !strings.Contains(lines.Text(), "kill") {
 		t.Errorf("it does not say that it kills: %s", lines.Text())
 	}
 	if err := s.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.wait(t); err != nil && err.Error() != "exit status 1" { // nil: it was over already
+	if err := s.wait(t); err != nil && err.Error() != "exit status 1" { // nil if it had already ended
 		t.Errorf("it ends with %v, must be exit status 1", err)
 	}
 	nothingIsLeft(t, s.temp)
 }
 
-// Hosts end when their play is killed.
+// Hosts end when their parent is killed.
 func TestPlayIsKilled(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -148,7 +148,7 @@ func nothingIsLeft(t *testing.T, folder string) {
 	}
 }
 
-// A host that cannot use the file says so.
+// A host that cannot use its file reports it.
 func TestBadFile(t *testing.T) {
 	t.Parallel()
 	out, err := fleettest.Command(t, "-db", t.TempDir()).CombinedOutput()

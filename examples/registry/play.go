@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A report is what -json prints.
+// A report is the output of -json.
 type report struct {
 	Hosts      int    `json:"hosts"`
 	Leases     int    `json:"leases"`
@@ -24,8 +24,8 @@ type report struct {
 	Agree      bool   `json:"agree"`
 }
 
-// play starts three hosts, kills the leader, and prints who leads then. When it returns, no process
-// and no file is left.
+// play starts three hosts, kills the leader, and prints the next leader. When it returns, no
+// process and no file is left.
 func play(ctx context.Context, asJSON bool) (err error) {
 	folder, err := os.MkdirTemp("", "tickslot-registry-")
 	if err != nil {
@@ -36,7 +36,7 @@ func play(ctx context.Context, asJSON bool) (err error) {
 	defer func() {
 		end()
 		for _, h := range hosts {
-			_ = h.Wait() // of those that were ended, and of the one that was killed
+			_ = h.Wait() // reaps hosts that ended, and the killed one
 		}
 		err = errors.Join(err, os.RemoveAll(folder))
 	}()
@@ -81,15 +81,15 @@ func play(ctx context.Context, asJSON bool) (err error) {
 	return nil
 }
 
-// A host is a process of the play.
+// A host is a process of the demonstration.
 type host struct {
 	*exec.Cmd
 	url  string
-	node string // its own name
+	node string // its name
 }
 
-// start starts this program as a host. It ends with ctx, or when this process ends, which closes
-// its standard input.
+// start starts this program as a host. The host ends with ctx, or when this process ends, which
+// closes the host's standard input.
 func start(ctx context.Context, file string) (*host, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -105,8 +105,8 @@ func start(ctx context.Context, file string) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.Cancel = in.Close            // a clean stop
-	h.WaitDelay = 10 * time.Second // then it is killed
+	h.Cancel = in.Close            // stops the host cleanly
+	h.WaitDelay = 10 * time.Second // then kills it
 	if err := h.Start(); err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func start(ctx context.Context, file string) (*host, error) {
 	return h, nil
 }
 
-// agree asks all hosts, over and over, until they name the same leader and the answers are wanted.
+// agree polls all hosts until they name the same leader and wanted accepts their answers.
 func agree(ctx context.Context, hosts []*host, wanted func(answer) bool) (a answer, err error) {
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
@@ -147,7 +147,7 @@ func agree(ctx context.Context, hosts []*host, wanted func(answer) bool) (a answ
 	}
 }
 
-// ask does what curl would do.
+// ask sends GET /who to the host.
 func (h *host) ask(ctx context.Context) (a answer, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, h.url+"/who?kind=leader", nil)
 	if err != nil {

@@ -7,30 +7,30 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 )
 
-// An answer is the fleet as one host knows it.
+// An answer is one host's view of the fleet.
 type answer struct {
 	Node    string  `json:"node"`     // the node that answers
-	Hosts   int     `json:"hosts"`    // that are alive
-	Leases  int     `json:"leases"`   // that are held, of all kinds
-	ReadAge float64 `json:"read_age"` // of the fields from the store, in seconds
+	Hosts   int     `json:"hosts"`    // live hosts
+	Leases  int     `json:"leases"`   // held leases of all kinds
+	ReadAge float64 `json:"read_age"` // age of the data from the store, in seconds
 	Err     string  `json:"err,omitempty"`
-	Held    []lease `json:"held"` // of the kind that was asked for
+	Held    []lease `json:"held"` // leases of the requested kind
 }
 
 type lease struct {
 	Name   string `json:"name"`
 	Holder string `json:"holder"` // host/pid/id
 	Host   string `json:"host"`
-	Own    bool   `json:"own"` // it is the node that answers
+	Own    bool   `json:"own"` // true if the answering node is the holder
 }
 
-// who answers GET /who?kind=leader, from the snapshot that all viewers of this host share.
+// who answers GET /who?kind=leader from the snapshot that all viewers of this host share.
 func who(registry *cluster.Registry) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s, err := registry.Snapshot(r.Context())
 		a := answer{Node: s.Self.Holder.String(), ReadAge: s.ReadAge.Seconds(), Held: []lease{}}
 		if err != nil {
-			a.Err = err.Error() // the rest is as old as ReadAge says
+			a.Err = err.Error() // the other fields are as old as ReadAge says
 		}
 		for _, h := range s.Hosts {
 			if h.State == cluster.HostAlive {

@@ -1,5 +1,5 @@
-// Command sentinel is a small service with two timers on Redis Sentinel, made to be started several
-// times. Name all sentinels and the master:
+// Command sentinel is a small service with two timers on Redis Sentinel. Start it several times.
+// Name all sentinels and the master:
 //
 //	export REDIS_URL='redis://s1:26379/0?master_name=shop&password=secret&addr=s2:26379&addr=s3:26379'
 //	go build -o /tmp/timers ./examples/sentinel
@@ -7,8 +7,9 @@
 //	/tmp/timers -addr :8082 &
 //	/tmp/timers -addr :8083 &
 //
-// Each copy prints what it runs. Together they never run more than two "resize-images" at once, and
-// "send-digest" once per tick. REDIS_URL=redis://localhost:6379/0 is a single Redis. Things to try:
+// Each copy prints its runs. Together, the copies never run more than two "resize-images" at once,
+// and run "send-digest" once per tick. REDIS_URL=redis://localhost:6379/0 is a single Redis. Things
+// to try:
 //
 //   - kill -STOP the master for 20 seconds: the copies switch to the new master, which grants
 //     nothing for half a minute, and do not return to the old one when it resumes. "make proof
@@ -51,7 +52,7 @@ import (
 
 func main() {
 	addr := flag.String("addr", ":8081", "where /livez, /readyz and /metrics are served")
-	// REDIS_URL is not the default of the flag, because -help would print its password.
+	// REDIS_URL is not the flag's default, because -help would print its password.
 	redisURL := flag.String("redis", "", "`URL` of the Redis; REDIS_URL is safer, because ps does not show it")
 	flag.Parse()
 	if *redisURL == "" {
@@ -59,7 +60,7 @@ func main() {
 	}
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil))) // with milliseconds
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the first Ctrl-C lets runs finish, a second one does not wait
+	context.AfterFunc(ctx, stop) // the first Ctrl-C lets runs finish; the second does not wait
 	if err := serve(ctx, *addr, *redisURL); err != nil {
 		fmt.Fprintln(os.Stderr, "sentinel:", err)
 		os.Exit(1)
@@ -79,7 +80,7 @@ func serve(ctx context.Context, addr, redisURL string) error {
 		timer.Timer{
 			Name:           "resize-images",
 			Schedule:       schedule.Every(5 * time.Second),
-			MaxConcurrency: 2, // at once, in all copies together
+			MaxConcurrency: 2, // concurrent runs in all copies together
 			MaxPerTick:     2, // up to 2 copies run each tick
 			MaxPerHost:     1, // so that one copy does not take both slots
 			MaxRunTime:     time.Minute,
@@ -88,7 +89,7 @@ func serve(ctx context.Context, addr, redisURL string) error {
 		timer.Timer{
 			Name:        "send-digest",
 			Schedule:    schedule.Every(10 * time.Second),
-			OnStoreDown: timer.StoreDownSkip, // better no digest than two
+			OnStoreDown: timer.StoreDownSkip, // a missing digest is better than two
 			Run:         work(time.Second),
 		},
 	)
@@ -108,7 +109,7 @@ func serve(ctx context.Context, addr, redisURL string) error {
 	defer stop()
 	served := make(chan error, 1)
 	go func() {
-		defer stop() // a service without probes must end
+		defer stop() // without probes the service must end
 		served <- server.Serve(listener)
 	}()
 
@@ -124,7 +125,7 @@ func serve(ctx context.Context, addr, redisURL string) error {
 	return err
 }
 
-// openStore returns a store on a single Redis, or on the master that Sentinel names.
+// openStore returns a store on a single Redis, or on the master named by Sentinel.
 func openStore(address string) (store *redislock.Store, closeStore func(), err error) {
 	options := redislock.Options{Prefix: "example:"}
 	if u, err := url.Parse(address); err == nil && u.Query().Has("master_name") {
@@ -159,7 +160,7 @@ func work(duration time.Duration) func(context.Context) error {
 		defer step.Stop()
 		for end := time.Now().Add(duration); time.Now().Before(end); {
 			select {
-			case <-step.C: // a piece of work
+			case <-step.C: // one unit of work
 				if now := run.Valid(); now != valid { // work that must never overlap stops when it is false
 					valid = now
 					log.Info("run goes on", "fence", run.Fence(), "valid", valid)

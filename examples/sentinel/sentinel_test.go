@@ -26,14 +26,14 @@ func TestMain(m *testing.M) { servertest.Main(m) }
 const (
 	screen     = 60 // lines
 	standstill = 20 * time.Second
-	// backWithin is the sum of down-after and the failover, the quarantine and the second added to
-	// it, the tick after that, and a margin for a busy machine.
+	// backWithin is the sum of down-after and the failover, the quarantine and its additional
+	// second, the next tick, and a margin for a busy machine.
 	backWithin = 5*time.Second + 31*time.Second + 5*time.Second + 10*time.Second
 )
 
-// Three processes of this example on three sentinels and two Redis servers. The master is suspended
-// for 20 seconds and resumed. The limits hold across the grants of the old and the new master, the
-// processes work again within failover and quarantine, and their output fits a screen.
+// Three processes of this example run on three sentinels and two Redis servers. The master is
+// suspended for 20 seconds and resumed. The limits hold across the old and the new master, the
+// processes resume work within failover and quarantine, and their output fits a screen.
 func TestMasterStandsStill(t *testing.T) {
 	testkit.Long(t) // a minute and a half
 	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3})
@@ -64,7 +64,7 @@ func TestMasterStandsStill(t *testing.T) {
 		t.Fatal(err)
 	}
 	failedOver := time.Now()
-	time.Sleep(time.Until(stopped.Add(standstill))) // the fault itself
+	time.Sleep(time.Until(stopped.Add(standstill))) // the fault lasts this long
 	if err := s.Master.Resume(); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestMasterStandsStill(t *testing.T) {
 			func() bool { return startsAfter(failedOver.Add(time.Second), timer) })
 	}
 	back := time.Now()
-	time.Sleep(12 * time.Second) // a run of resize-images
+	time.Sleep(12 * time.Second) // the length of a run of resize-images
 	for _, h := range hosts {
 		h.end(t)
 	}
@@ -142,7 +142,7 @@ func startHost(t *testing.T, name, program, redisURL string) *host {
 	return h
 }
 
-// end stops a process that is ready with SIGTERM.
+// end stops a ready process with SIGTERM.
 func (h *host) end(t *testing.T) {
 	addr := regexp.MustCompile(`msg=running addr=(\S+)`).FindStringSubmatch(h.out.String())
 	if addr == nil {
@@ -158,12 +158,12 @@ func (h *host) end(t *testing.T) {
 	}
 }
 
-// A line is a line of a process' output.
+// A line is a line of a process's output.
 type line struct {
 	at                time.Time
 	host, text        string
 	what, timer, tick string
-	valid             bool // the run, from then on
+	valid             bool // whether the run is valid from then on
 }
 
 var printed = regexp.MustCompile(`(?m)^time=(\S+) level=(.*)$`)

@@ -1,13 +1,13 @@
-// Command service is a shop with all parts of tickslot in one process, on SQLite:
+// Command service is a shop that uses all parts of tickslot in one process, on SQLite:
 //
 //	go run ./examples/service
 //
-// It prints the address of its page, where an order can be made, and of the operator's page, which
-// shows timers of all kinds, a durable run and a message for each order, and a partner whose server
-// fails now and then. With -json it makes orders itself for some seconds, and counts the results;
-// with -customers 1s one customer in the fleet orders every second. Other machines reach the
-// operator's page with the password of PAGE_PASSWORD. wiring.go is what a program of yours needs;
-// the rest is the shop.
+// It prints the address of its page, where you can place orders, and of the operator's page. That
+// shows all kinds of timers, a durable run and a message for each order, and a partner whose server
+// sometimes fails. With -json, it places orders itself for some seconds and counts the results.
+// With -customers 1s, one customer in the fleet orders every second. To open the operator's page
+// from other machines, set PAGE_PASSWORD. Your own program needs code like wiring.go; the rest is
+// the shop.
 package main
 
 import (
@@ -36,7 +36,7 @@ func main() {
 	flag.DurationVar(&s.customers, "customers", 0, "how often somebody orders; 0: when you do")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the first Ctrl-C lets runs finish, a second one does not wait
+	context.AfterFunc(ctx, stop) // the first Ctrl-C lets runs finish; the second does not wait
 	if !*asJSON {
 		*lasts = 0
 	}
@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// run serves until ctx ends or, if lasts is not 0, until the play is over.
+// run serves until ctx ends or, if lasts is not 0, until the demonstration is over.
 func run(ctx context.Context, s *shop, addr, path string, lasts time.Duration) (err error) {
 	if path == "" {
 		folder, err := os.MkdirTemp("", "tickslot-service-")
@@ -66,7 +66,7 @@ func run(ctx context.Context, s *shop, addr, path string, lasts time.Duration) (
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	defer partner.server.Close()
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // what fails here, the operator's page shows
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // the operator's page shows failures
 
 	s.db, s.partner = db, partner.url
 	if s.operator, err = operator(os.Getenv("PAGE_PASSWORD")); err != nil {
@@ -92,7 +92,7 @@ func run(ctx context.Context, s *shop, addr, path string, lasts time.Duration) (
 	}
 }
 
-// open does not touch the file yet.
+// open returns a database without opening the file.
 func open(path string) (*sql.DB, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -18,8 +18,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Every order has one receipt and one shipment, although the partner fails now and then; the page
-// and the probe answer; nothing is left. All of it is wired in 25 lines.
+// Every order has one receipt and one shipment, although the partner sometimes fails. The page and
+// the probe answer, and no process or file is left. The wiring takes 25 lines.
 //
 // Fails when InTx loses the run or the message, and when the partner has no inbox.
 func TestPlay(t *testing.T) {
@@ -54,7 +54,7 @@ func TestPlay(t *testing.T) {
 	}
 }
 
-// An address that is taken, and a file that cannot be used, end the program.
+// A taken address or an unusable file ends the program.
 func TestWrongOptions(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{

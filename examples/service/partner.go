@@ -12,8 +12,8 @@ import (
 	"github.com/tickslot/tickslot/outbox/httpsink"
 )
 
-// A partner ships orders. It is another company's service; here it has its inbox in the same file.
-// It fails now and then: before it has shipped, and after.
+// A partner ships orders. It represents another company's service; here its inbox is in the same
+// file. It sometimes fails, before or after it has shipped.
 type partner struct {
 	db     *sql.DB
 	inbox  *outbox.Inbox
@@ -50,7 +50,7 @@ func (p *partner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ship ships an order once, even if its message comes several times.
+// ship ships an order once, even if its message arrives several times.
 func (p *partner) ship(r *http.Request) error {
 	id, err := outbox.ParseID(r.Header.Get(httpsink.HeaderID))
 	if err != nil {

@@ -16,16 +16,16 @@ import (
 	"time"
 )
 
-// A report is what -json prints, counted in the database and over HTTP.
+// A report is the output of -json, counted in the database and over HTTP.
 type report struct {
 	Orders      int `json:"orders"`
 	Runs        int `json:"runs"`     // receipts
-	Messages    int `json:"messages"` // that were appended
+	Messages    int `json:"messages"` // appended messages
 	Effects     int `json:"effects"`  // shipments
 	Lost        int `json:"lost"`     // orders without a receipt, or without a shipment
-	Doubled     int `json:"doubled"`  // receipts and shipments beyond the first one of an order
-	Page        int `json:"page"`     // the status of the operator's page
-	Ready       int `json:"ready"`    // that of /readyz
+	Doubled     int `json:"doubled"`  // receipts and shipments beyond the first for an order
+	Page        int `json:"page"`     // the HTTP status of the operator's page
+	Ready       int `json:"ready"`    // the HTTP status of /readyz
 	WiringLines int `json:"wiring_lines"`
 }
 
@@ -40,7 +40,7 @@ func count(ctx context.Context, db *sql.DB) (r report, err error) {
 	return r, err
 }
 
-// play orders for a while, waits until no work is left, and prints the report.
+// play places orders for a while, waits until all work is done, and prints the report.
 func (s *shop) play(ctx context.Context, base string, lasts time.Duration) error {
 	until := time.Now().Add(lasts)
 	for i := 0; time.Now().Before(until); i++ {
@@ -92,7 +92,7 @@ func status(answer *http.Response, err error) (int, error) {
 //go:embed wiring.go
 var wiring string
 
-// wiringLines counts the lines of serve that are not empty.
+// wiringLines counts the non-empty lines of serve.
 func wiringLines() (lines int, err error) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, "wiring.go", wiring, 0)

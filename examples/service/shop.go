@@ -20,8 +20,8 @@ import (
 
 const topicPlaced = "order.placed"
 
-// An order is a row, and the payload of the run that writes its receipt and of the message to the
-// partner.
+// An order is a row, and also the payload of the run that writes its receipt and of the message to
+// the partner.
 type order struct {
 	ID       int64  `json:"id"`
 	Customer string `json:"customer"`
@@ -30,8 +30,8 @@ type order struct {
 // A shop takes orders.
 type shop struct {
 	db        *sql.DB
-	partner   string        // the URL that gets the messages
-	customers time.Duration // how often one orders automatically; 0: never
+	partner   string        // the URL that receives the messages
+	customers time.Duration // how often a customer orders automatically; 0 means never
 	operator  func(*http.Request) page.Access
 	svc       *sqliteservice.Service
 	receipt   service.Job[order]
@@ -65,8 +65,8 @@ func (s *shop) place(ctx context.Context, customer string) error {
 	})
 }
 
-// writeReceipt is the handler of the run of an order. Another attempt may follow one that has done
-// its work, so the ID of the run is the key of the row.
+// writeReceipt is the handler of an order's run. An attempt may follow one that has done the work,
+// so the run's ID is the key of the row.
 func (s *shop) writeReceipt(ctx context.Context, o order) error {
 	run, _ := durable.RunFromContext(ctx)
 	_, err := s.db.ExecContext(ctx, "INSERT INTO receipts (run, order_id) VALUES (?, ?) ON CONFLICT DO NOTHING",
@@ -80,7 +80,7 @@ func (s *shop) writeReport(ctx context.Context, _ *durable.Run) error {
 	return s.db.QueryRowContext(ctx, "SELECT count(*) FROM orders").Scan(&orders)
 }
 
-// order handles the form.
+// order handles the order form.
 func (s *shop) order(w http.ResponseWriter, r *http.Request) {
 	customer := r.FormValue("customer")
 	if customer == "" || len(customer) > 50 {
@@ -109,5 +109,5 @@ func (s *shop) show(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_ = shopPage.Execute(w, t) // if it cannot be sent, the client is gone
+	_ = shopPage.Execute(w, t) // an error means that the client has disconnected
 }

@@ -22,12 +22,12 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// serve is the whole program: it runs until ctx ends, and sends its address to listening.
+// serve is the whole program. It runs until ctx ends, and sends its address to listening.
 func (s *shop) serve(ctx context.Context, addr string, listening chan<- string) (err error) {
 	s.svc, err = sqliteservice.New(s.db, service.Config{
 		Environment:  "demo",
 		DrainTimeout: 10 * time.Second,
-		Registerer:   prometheus.DefaultRegisterer, // which has metrics of the process, too
+		Registerer:   prometheus.DefaultRegisterer, // also has metrics of the process
 		Timers:       timer.Config{Limits: []timer.Limit{{Name: "image-server", Size: 4}}},
 		Relay: outbox.RelayConfig{Retry: outbox.Retry{MaxWait: 2 * time.Second},
 			Sinks: map[string]outbox.Sink{topicPlaced: httpsink.New(s.partner, httpsink.Options{})}},
@@ -61,13 +61,13 @@ func (s *shop) followStock(ctx context.Context) error {
 	defer session.Close(context.WithoutCancel(ctx))
 	return leader.Run(ctx, session, leader.Role{Name: "stock-feed", Registerer: prometheus.DefaultRegisterer,
 		Run: func(ctx context.Context, _ *leader.Term) error {
-			<-ctx.Done() // the feed
+			<-ctx.Done() // simulates following the feed
 			return nil
 		}})
 }
 
-// timers are of all kinds. Each has a fleet-wide limit: start this program twice with the same -db,
-// at two addresses, and they share them.
+// timers returns timers of all kinds. Each has a fleet-wide limit: if you start this program twice
+// with the same -db, at two addresses, both share the limits.
 func (s *shop) timers() []timer.Timer {
 	all := []timer.Timer{
 		{Name: "refresh-rates", Schedule: schedule.Every(2 * time.Second), Run: busy(300 * time.Millisecond)},
@@ -95,14 +95,14 @@ func busy(takes time.Duration) timer.Handler {
 		select {
 		case <-time.After(takes):
 			return nil
-		case <-ctx.Done(): // the lease is lost, or the program ends
+		case <-ctx.Done(): // the lease was lost, or the program is stopping
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// operator lets who knows the password act, by the name of operator; without a password, requests
-// from this machine. Ask your own sessions instead.
+// operator grants access to users with the password, under the name operator. Without a password,
+// it accepts requests from this machine. In your own program, check your own sessions instead.
 func operator(password string) (func(*http.Request) page.Access, error) {
 	if password != "" {
 		return page.BasicAuth(page.User{Name: "operator", Password: password, Act: true, Payloads: true})

@@ -1,9 +1,9 @@
-// Command single is a service of one process with the timers that a crontab would have had. It has
-// no store, so it needs no server:
+// Command single is a single-process service with timers that could have been a crontab. It has no
+// store, so it needs no server:
 //
 //	go run ./examples/single
 //
-// Ctrl-C lets runs finish, and prints what each timer has done. To share the timers with other
+// Ctrl-C lets runs finish, then prints what each timer has done. To share the timers with other
 // processes, give timer.Config a Store: see the examples redis and postgres.
 package main
 
@@ -41,10 +41,10 @@ func crontab() []timer.Timer {
 		{Name: "heartbeat", Schedule: schedule.Every(time.Second), Run: nothing},
 		// Local is this host's zone, as in a crontab. Hosts that share a timer must name the zone.
 		{Name: "nightly", Schedule: schedule.Cron("30 2 * * *", "Local"), Run: nothing},
-		// An error and a panic are logged, and the next tick comes as usual.
+		// An error or panic is logged, and the next tick runs as usual.
 		{Name: "fails", Schedule: schedule.Every(2 * time.Second), Run: fail},
 		{Name: "panics", Schedule: schedule.Every(3 * time.Second), Run: crash},
-		// At most one run at a time, so ticks that come due during a run are skipped.
+		// Runs do not overlap, so ticks that come due during a run are skipped.
 		{Name: "slow", Schedule: schedule.Every(time.Second), Run: sleep},
 	}
 }
@@ -59,7 +59,7 @@ func sleep(ctx context.Context) error {
 	select {
 	case <-time.After(2500 * time.Millisecond):
 		return nil
-	case <-ctx.Done(): // draining took too long
+	case <-ctx.Done(): // the drain took too long
 		return context.Cause(ctx)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A night in virtual time: each timer does what its line in the program says, and none harms
-// another.
+// For a night in virtual time, each timer does what the comment on it in the program says, and none
+// affects another.
 //
 // Fails when a timer that fails or panics ends, when runs of the slow one overlap, and when the
 // nightly one runs at half past two of another zone.

@@ -1,10 +1,10 @@
-// Command sqlite is a small program with one timer, made to be started several times on one
-// machine, in several terminals:
+// Command sqlite is a small program with one timer. Start it several times on one machine, in
+// several terminals:
 //
 //	go build -o /tmp/timers ./examples/sqlite
 //	/tmp/timers -db /tmp/locks.db
 //
-// There is no server: the copies share the file, and together never run more than two
+// There is no server. The copies share the file, and together never run more than two
 // "resize-images" at once. Things to try:
 //
 //   - Start three copies. Each line shows which copy runs what, in which of the two slots; one copy
@@ -16,9 +16,8 @@
 //     slot meanwhile, and the context of its run ends as soon as it resumes.
 //   - sqlite3 /tmp/locks.db 'SELECT * FROM distributed_locks' shows who has, or had, which slot.
 //
-// The file must be on a local disk: see the documentation of sqllock.SQLite for what it does not
-// promise. In containers mount its folder (docker run -v /srv/locks:/data), never the file itself,
-// which is refused.
+// The file must be on a local disk; see sqllock.SQLite for what is not promised. In containers,
+// mount its folder (docker run -v /srv/locks:/data), never the file itself, which is refused.
 package main
 
 import (
@@ -51,7 +50,7 @@ func main() {
 	ttl := flag.Duration("ttl", 15*time.Second, "how long the slot of a copy that was killed stays taken; at least 3s")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the first Ctrl-C lets the run finish, a second one does not wait
+	context.AfterFunc(ctx, stop) // the first Ctrl-C lets the run finish; the second does not wait
 	if err := run(ctx, *path, *every, *work, *ttl); err != nil {
 		fmt.Fprintln(os.Stderr, "sqlite:", err)
 		os.Exit(1)
@@ -74,7 +73,7 @@ func run(ctx context.Context, path string, every, work, ttl time.Duration) error
 	timers, err := timer.New(timer.Config{Store: store, TTL: ttl}, timer.Timer{
 		Name:           "resize-images",
 		Schedule:       schedule.Every(every),
-		MaxConcurrency: 2, // at once, in all copies together
+		MaxConcurrency: 2, // concurrent runs in all copies together
 		MaxPerTick:     2, // up to 2 copies run each tick
 		MaxPerHost:     1, // so that one copy does not take both slots
 		MaxRunTime:     time.Minute,
@@ -98,9 +97,9 @@ func run(ctx context.Context, path string, every, work, ttl time.Duration) error
 	return timers.Run(ctx) // drains when ctx ends
 }
 
-// open returns a database; it does not touch the file yet. synchronous=normal is faster than full
-// and as safe for leases: if the machine crashes, so do all their holders. A tick that was claimed
-// just before may start again.
+// open returns a database without opening the file. synchronous=normal is faster than full and as
+// safe for leases: if the machine crashes, so do all their holders. A tick that was claimed just
+// before may start again.
 func open(path string) (*sql.DB, error) {
 	if path == "" {
 		return nil, errors.New("-db FILE is required: the file that all copies share")

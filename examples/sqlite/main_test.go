@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// An unusable path is an error that says so, and exit status 1.
+// An unusable path is reported, and the exit status is 1.
 func TestBadPath(t *testing.T) {
 	t.Parallel()
 	text := filepath.Join(t.TempDir(), "text")
@@ -38,10 +38,10 @@ func TestBadPath(t *testing.T) {
 	}
 }
 
-// Three copies never run more than two at once, and the slot of one that is killed comes back.
+// Three copies never run more than two at once, and the slot of a killed copy is taken over.
 //
-// Fails when each copy has a database of its own (three at once), and with MaxConcurrency: 3 (no
-// copy waits for the slot).
+// Fails when each copy has its own database (three at once), and with MaxConcurrency: 3 (no copy
+// waits for the slot).
 func TestThreeCopies(t *testing.T) {
 	t.Parallel()
 	const starts, ends = "resize-images starts", "resize-images ends"

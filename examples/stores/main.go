@@ -5,8 +5,8 @@
 //	go run ./examples/stores -store mysql://user:password@localhost:3306/database
 //	go run ./examples/stores -store sqlite:/tmp/locks.db
 //
-// On a database it creates the table distributed_locks and leaves a few rows in it; on Redis it
-// leaves a few keys, which expire within 40 days. How a store is opened is in stores.go.
+// On a database it creates the table distributed_locks and leaves a few rows in it. On Redis it
+// leaves a few keys, which expire within 40 days. stores.go shows how to open each store.
 package main
 
 import (
@@ -25,13 +25,13 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the first Ctrl-C lets runs finish, a second one does not wait
+	context.AfterFunc(ctx, stop) // the first Ctrl-C lets runs finish; the second does not wait
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is main without os.Exit, for the tests. It returns the exit status.
+// run is main without os.Exit, for tests. It returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	logging.Disable() // go-redis would print a line for each connection that cannot be opened
+	logging.Disable() // go-redis would print a line for each failed connection
 	url := ""
 	return demo.Program{
 		Name: "stores",

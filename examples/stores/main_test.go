@@ -15,7 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	servertest.Main(m, func() error { return goleak.Find() }) // everything that the program starts ends
+	servertest.Main(m, func() error { return goleak.Find() }) // the program leaves no goroutine
 }
 
 func TestEveryStore(t *testing.T) {

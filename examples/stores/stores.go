@@ -22,10 +22,10 @@ import (
 	"github.com/tickslot/tickslot/examples/internal/demo"
 )
 
-// openers are the kinds of stores, by the scheme of their URL. Their errors never quote the URL,
-// which may contain a password.
+// openers are the kinds of stores, by URL scheme. Their errors never quote the URL, which may
+// contain a password.
 var openers = map[string]struct {
-	format string // of the URL
+	format string // format of the URL
 	open   func(ctx context.Context, url string) (*demo.Store, error)
 }{
 	"redis":    {"redis://user:password@host:6379/0", redisStore},
@@ -76,8 +76,8 @@ func redisStore(ctx context.Context, url string) (*demo.Store, error) {
 	}
 	lockOptions := redislock.Options{
 		Prefix: prefix(),
-		// A Redis that has just restarted grants nothing for this long, because it may have
-		// forgotten leases that are still held. It must not be shorter than the leases.
+		// A restarted Redis grants nothing for this long, because it may have lost leases that are
+		// still held. It must not be shorter than the leases.
 		QuarantineTTL: demo.LeaseTTL,
 	}
 	return &demo.Store{
@@ -119,9 +119,9 @@ func mysqlStore(ctx context.Context, text string) (*demo.Store, error) {
 	if u.Port() == "" {
 		config.Addr += ":3306"
 	}
-	config.Timeout = demo.StoreTimeout // to connect
+	config.Timeout = demo.StoreTimeout // for connecting
 	dsn := config.FormatDSN()
-	if u.RawQuery != "" { // tls=true and the like
+	if u.RawQuery != "" { // such as tls=true
 		dsn += "&" + u.RawQuery
 	}
 	if _, err := mysql.ParseDSN(dsn); err != nil {
@@ -143,7 +143,7 @@ func sqliteStore(ctx context.Context, url string) (*demo.Store, error) {
 	return store, err
 }
 
-// databaseStore gives every host its own *sql.DB, as each of your processes would have.
+// databaseStore gives every host its own *sql.DB, as separate processes would have.
 func databaseStore(ctx context.Context, driver, dsn string,
 	newStore func(*sql.DB, sqllock.Options) *sqllock.Store) (*demo.Store, error) {
 	opts := sqllock.Options{Prefix: prefix()}
@@ -157,7 +157,7 @@ func databaseStore(ctx context.Context, driver, dsn string,
 	})
 }
 
-// sqlStore creates the table if it does not exist. Each call of connect opens a client of its own.
+// sqlStore creates the table if it does not exist. Each call of connect opens a new client.
 func sqlStore(ctx context.Context, connect func() (*sqllock.Store, func() error, error)) (*demo.Store, error) {
 	first, disconnect, err := connect()
 	if err != nil {
@@ -166,7 +166,7 @@ func sqlStore(ctx context.Context, connect func() (*sqllock.Store, func() error,
 	defer disconnect()
 	switch err := first.Migrate(ctx); {
 	case errors.Is(err, sqllock.ErrSchema):
-		return nil, fmt.Errorf("-store: %w", err) // nothing was opened yet, so it contains no password
+		return nil, fmt.Errorf("-store: %w", err) // nothing is open yet, so it contains no password
 	case err != nil:
 		return nil, errNoAnswer
 	}

@@ -1,5 +1,5 @@
-// Command table runs the timers that are rows of timers.db, and follows the table while it changes:
-// sqlite3 timers.db "INSERT INTO timers VALUES ('a', '*/5 * * * * *', 'UTC', 'https://a.example')".
+// Command table runs the timers in the rows of timers.db, and follows changes of the table: sqlite3
+// timers.db "INSERT INTO timers VALUES ('a', '*/5 * * * * *', 'UTC', 'https://a.example')".
 package main
 
 import (
@@ -24,7 +24,7 @@ type row struct{ name, cron, zone, url string }
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, "file:timers.db?_pragma=busy_timeout(5000)"); err != nil { // waits while others write
+	if err := run(ctx, "file:timers.db?_pragma=busy_timeout(5000)"); err != nil { // waits for other writers
 		log.Fatal(err)
 	}
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// Rows that are added, changed, deleted and added again are followed while the program runs; a row
-// with a fault affects no other; the file may be locked when the program begins.
+// The program follows rows that are added, changed, deleted and added again. A faulty row affects
+// no other. The file may be locked when the program starts.
 //
-// Fails when a change of a row is not noticed, a fault ends the program, or SQLITE_BUSY does.
+// Fails when a row's change is missed, or when a fault or SQLITE_BUSY ends the program.
 func TestTable(t *testing.T) {
 	dsn := "file:" + filepath.Join(t.TempDir(), "timers.db") + "?_pragma=busy_timeout(5000)"
 	db, err := sql.Open("sqlite", dsn)
@@ -39,7 +39,7 @@ func TestTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.AfterFunc(300*time.Millisecond, func() { // until then another session is writing
+	time.AfterFunc(300*time.Millisecond, func() { // until then, another session is writing
 		defer other.Close()
 		if _, err := other.ExecContext(ctx, "ROLLBACK"); err != nil {
 			t.Error(err)
@@ -84,7 +84,7 @@ func TestTable(t *testing.T) {
 	testkit.Eventually(t, time.Minute, "a is removed", func() bool { return times("removed=1") == 1 })
 	told.Reset()
 	calls("slower")
-	calls("slower") // three seconds in which the other would have been called
+	calls("slower") // three seconds, in which the other would have been called
 	if n := times("fast"); n > 1 {
 		t.Errorf("what was deleted was called %d times", n)
 	}

@@ -1,5 +1,5 @@
-// Command tenants makes a report for each of 1,000 tenants every minute, at most ten at once in all
-// copies with the same REDIS_URL (for example redis://localhost:6379/0).
+// Command tenants creates a report for each of 1,000 tenants every minute, at most ten at once in
+// all copies with the same REDIS_URL (for example redis://localhost:6379/0).
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/tickslot/tickslot/timer/manager"
 )
 
-type tenant struct{ id, cron, zone string } // a row of your table of tenants
+type tenant struct{ id, cron, zone string } // a row of your tenants table
 
 func main() {
 	options, err := redis.ParseURL(os.Getenv("REDIS_URL"))
@@ -43,7 +43,7 @@ func run(ctx context.Context, store dlock.DistributedLock, rows []tenant, report
 		Timer: func(t tenant) (timer.Timer, error) {
 			return timer.Timer{Schedule: schedule.Cron(t.cron, t.zone), Limits: []string{"reports"},
 				OnFull: timer.FullWait, Run: func(context.Context) error { report(t); return nil }}, nil
-		}, // what is above a limit waits for its turn
+		}, // runs above a limit wait
 	})
 	if err := errors.Join(err, errTenants); err != nil {
 		return err

@@ -11,10 +11,10 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A thousand tenants that are due at one instant each get their report, once, in three copies of
-// the program, and never more than ten at the same time.
+// A thousand tenants that are due at the same instant each get one report, from three copies of the
+// program, with never more than ten at a time.
 //
-// Fails when OnFull is taken out (then many are skipped), or when a tick runs in two copies.
+// Fails without OnFull (then many are skipped), and when a tick runs in two copies.
 func TestTenants(t *testing.T) {
 	store := memlock.New()
 	due := time.Now().Add(5 * time.Second).UTC()
@@ -30,7 +30,7 @@ func TestTenants(t *testing.T) {
 		most = max(most, now)
 		reports[row.id]++
 		mu.Unlock()
-		time.Sleep(5 * time.Millisecond) // the report
+		time.Sleep(5 * time.Millisecond) // creating the report
 		mu.Lock()
 		now--
 		mu.Unlock()

@@ -1,5 +1,5 @@
-// Package billing stands for your own code. It has two timers, a durable run and a message, and its
-// tests show how to test yours. docs/guide.md explains them.
+// Package billing represents your own code. It has two timers, a durable run and a message. Its
+// tests show how to test yours, and docs/guide.md explains them.
 //
 //   - memory_test.go: with a store in memory and virtual time, in which days pass in a moment.
 //     Start there.
@@ -32,8 +32,8 @@ const (
 	refreshRates = "refresh-rates"
 )
 
-// Timers returns the timers of this package; the caller runs them. They are testable because the
-// caller passes the store, too: main passes a redislock.Store, a test a memlock.Store.
+// Timers returns the timers of this package; the caller runs them. The caller also passes the
+// store, which makes the timers testable: main passes a redislock.Store, a test a memlock.Store.
 func Timers(store dlock.DistributedLock, log *slog.Logger, jobs Jobs) (*timer.Scheduler, error) {
 	return timer.New(timer.Config{Store: store, Logger: log},
 		timer.Timer{
@@ -53,7 +53,7 @@ func Timers(store dlock.DistributedLock, log *slog.Logger, jobs Jobs) (*timer.Sc
 
 func (j Jobs) sendInvoices(ctx context.Context) error {
 	run, _ := timer.RunFromContext(ctx)
-	// Not time.Now: the tick is the same on every host, however late the run starts.
+	// Not time.Now, because the tick is the same on every host, however late the run starts.
 	day := run.Tick()
 	if day.IsZero() { // started by Trigger
 		day = time.Now()

@@ -15,7 +15,8 @@ import (
 	"github.com/tickslot/tickslot/outbox/outboxtest"
 )
 
-// What a virtual day costs: the figures in docs/guide.md and of both WorkOff are those of
+// The test measures the cost of a virtual day. docs/guide.md and both WorkOff functions quote it
+// from
 //
 //	go test -v -run TestAVirtualDay ./examples/testing
 func TestAVirtualDay(t *testing.T) {
@@ -62,7 +63,7 @@ func TestAVirtualDay(t *testing.T) {
 	}
 }
 
-// waitFor has a worker wait for a run.
+// waitFor makes a worker wait for a run.
 func waitFor(t *testing.T, c durable.Config, pay func(context.Context, string, int64) error, days int) {
 	store := durabletest.NewStore(t)
 	worker, err := billing.Worker(store, c, pay)

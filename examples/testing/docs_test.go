@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The code in docs/guide.md is taken from these tests and from examples of packages, so it compiles
-// and passes.
+// The code in docs/guide.md comes from these tests and from package examples, so it compiles and
+// passes.
 //
 // Fails when one is changed without the other.
 func TestTheGuideShowsExamples(t *testing.T) {
@@ -34,7 +34,7 @@ func TestTheGuideShowsExamples(t *testing.T) {
 	}
 }
 
-// codeOf returns what the files of a pattern hold.
+// codeOf returns the contents of the files that match a pattern.
 func codeOf(t *testing.T, pattern string) string {
 	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) == 0 {

@@ -19,10 +19,10 @@ import (
 
 var errBank = errors.New("the bank is closed")
 
-// quiet is a worker's configuration in virtual time: see durabletest.WorkOff about PollInterval.
+// quiet configures a worker for virtual time: durabletest.WorkOff explains PollInterval.
 var quiet = durable.Config{Logger: slog.New(slog.DiscardHandler), PollInterval: time.Hour}
 
-// What a function has triggered.
+// The test checks which run a function has triggered.
 func TestChargeIsQueued(t *testing.T) {
 	store := durabletest.NewStore(t)
 	if err := billing.Charge(t.Context(), store, nil, billing.Order{Number: 7, Cents: 4200},
@@ -37,7 +37,7 @@ func TestChargeIsQueued(t *testing.T) {
 	durabletest.RequireNotQueued(t, store, nil, "refund")
 }
 
-// What it has triggered in a transaction: that needs a database, here SQLite in a file.
+// To check runs triggered in a transaction, a test needs a database, here a SQLite file.
 func TestChargeIsQueuedWithTheOrder(t *testing.T) {
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "shop.db")+"?_txlock=immediate")
 	if err != nil {
@@ -59,10 +59,10 @@ func TestChargeIsQueuedWithTheOrder(t *testing.T) {
 	}
 
 	durabletest.RequireQueued(t, store, tx, "charge") // the transaction sees it
-	durabletest.RequireNotQueued(t, store, nil)       // and nobody else
+	durabletest.RequireNotQueued(t, store, nil)       // other sessions do not
 }
 
-// One call of one handler, here the third attempt of a run.
+// The test calls one handler once, as the third attempt of a run.
 func TestChargePassesTheKey(t *testing.T) {
 	var paid string
 	worker, err := billing.Worker(durabletest.NewStore(t), quiet, func(_ context.Context, key string, _ int64) error {
@@ -80,8 +80,8 @@ func TestChargePassesTheKey(t *testing.T) {
 	}
 }
 
-// Everything that is due, in virtual time: a run that is due tomorrow, and the bank closed for two
-// hours then. The test takes a moment.
+// The test works off everything that is due in virtual time. A run is due tomorrow, and the bank is
+// then closed for two hours. The test takes a moment.
 func TestChargeIsRepeatedUntilTheBankOpens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opens := time.Now().Add(26 * time.Hour)

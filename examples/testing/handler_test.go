@@ -9,8 +9,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A handler is a function, so a test can call it. ContextWithRun gives it the run that it would
-// have in the fleet: here one that was late, of the last day of February.
+// A handler is a function, so a test can call it. ContextWithRun gives it a run such as it would
+// have in the fleet: here a late one, for the last day of February.
 func TestInvoicesAreOfTheTick(t *testing.T) {
 	t.Parallel()
 	var out mailbox
@@ -25,7 +25,7 @@ func TestInvoicesAreOfTheTick(t *testing.T) {
 	}
 }
 
-// Without a run there is no tick, and nothing panics: the handler can be called from anywhere.
+// Without a run there is no tick, and nothing panics, so the handler can be called from anywhere.
 func TestInvoicesWithoutARun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out mailbox

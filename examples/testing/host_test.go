@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// startHost runs the timers as one process of the fleet would, until the test ends.
+// startHost runs the timers like one process of the fleet, until the test ends.
 func startHost(t *testing.T, store dlock.DistributedLock, jobs Jobs) *timer.Scheduler {
 	t.Helper()
 	timers, err := Timers(store, slog.New(slog.DiscardHandler), jobs)
@@ -42,7 +42,7 @@ func statusOf(t *testing.T, timers *timer.Scheduler, name string) timer.TimerSta
 	return all[i]
 }
 
-// A mailbox remembers the days for which invoices were sent.
+// A mailbox records the days for which invoices were sent.
 type mailbox struct {
 	mu   sync.Mutex
 	days []string

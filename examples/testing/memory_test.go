@@ -33,7 +33,7 @@ func TestOneInvoiceADay(t *testing.T) {
 	})
 }
 
-// Schedulers that share a store are a fleet, in one process as well as on many machines.
+// Schedulers that share a store form a fleet, in one process as on many machines.
 func TestTwoHostsSendOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out mailbox
@@ -47,8 +47,8 @@ func TestTwoHostsSendOnce(t *testing.T) {
 		if got := out.sent(); len(got) != 2 || len(slices.Compact(got)) != 2 {
 			t.Errorf("sent on %v, want each of two days once", got)
 		}
-		// Which host ran what is random. That each tick either ran here or was skipped for a reason
-		// is not.
+		// Which host ran a tick is random. But each tick either ran here or was skipped for a
+		// reason.
 		sa, sb := statusOf(t, a, sendInvoices), statusOf(t, b, sendInvoices)
 		if sa.Ticks != 2 || sb.Ticks != 2 {
 			t.Errorf("%d and %d ticks came due, want 2 on each host", sa.Ticks, sb.Ticks)
@@ -61,7 +61,7 @@ func TestTwoHostsSendOnce(t *testing.T) {
 	})
 }
 
-// An error is logged and counted, and the next tick comes as usual: without Retry the run is not
+// An error is logged and counted, and the next tick runs as usual. Without Retry, the run is not
 // repeated.
 func TestAFailedRunIsNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -90,7 +90,8 @@ func TestAFailedRunIsNotRepeated(t *testing.T) {
 	})
 }
 
-// A run that outlasts its period: the ticks that come due meanwhile are skipped, on every host.
+// A run takes longer than its period, so the ticks that come due meanwhile are skipped on every
+// host.
 func TestSlowRatesDoNotOverlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var running, overlaps atomic.Int32
@@ -119,7 +120,7 @@ func TestSlowRatesDoNotOverlap(t *testing.T) {
 		if n := sa.Started + sb.Started; n != 3 {
 			t.Errorf("%d of 6 ticks ran, want every other one", n)
 		}
-		// The host that has the run knows that itself; the other one learns it from the store.
+		// The host with the run knows that itself; the other host learns it from the store.
 		if n := sa.Skipped[timer.ReasonHostFull] + sb.Skipped[timer.ReasonHostFull]; n != 3 {
 			t.Errorf("%d ticks were skipped because of the run on the same host, want 3", n)
 		}

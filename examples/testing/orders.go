@@ -19,7 +19,7 @@ type Order struct {
 	Cents  int64
 }
 
-// Charge has an order charged later: the run is not lost whatever dies meanwhile.
+// Charge queues a charge for an order. The run is not lost, whatever process dies meanwhile.
 func Charge(ctx context.Context, store *durable.Store, tx durable.Tx, o Order, in durable.TriggerOptions) error {
 	payload, err := json.Marshal(o)
 	if err != nil {
@@ -29,8 +29,8 @@ func Charge(ctx context.Context, store *durable.Store, tx durable.Tx, o Order, i
 	return err
 }
 
-// Worker returns a worker that charges orders; the caller runs it. Of pay it needs to be told a
-// key: a repeated one is not paid again.
+// Worker returns a worker that charges orders; the caller runs it. It passes a key to pay, which
+// must not charge twice for the same key.
 func Worker(store *durable.Store, config durable.Config, pay func(ctx context.Context, key string, cents int64) error) (
 	*durable.Worker, error) {
 	worker, err := durable.NewWorker(store, config)
@@ -44,7 +44,7 @@ func Worker(store *durable.Store, config durable.Config, pay func(ctx context.Co
 	return worker, worker.Check()
 }
 
-// Announce appends the message that an order was placed to the transaction that places it.
+// Announce appends the message about an order to the transaction that places it.
 func Announce(ctx context.Context, box *outbox.Outbox, tx outbox.Tx, o Order) error {
 	payload, err := json.Marshal(o)
 	if err != nil {

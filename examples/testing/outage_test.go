@@ -14,8 +14,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// dlocktest.Faulty stands between a host and its store and makes calls fail. Each host has its own,
-// so each can be cut off alone.
+// A dlocktest.Faulty sits between a host and its store and makes calls fail. Each host has its own,
+// so a test can cut off each one separately.
 func TestHostThatIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out mailbox
@@ -35,7 +35,7 @@ func TestHostThatIsCutOff(t *testing.T) {
 		if n := statusOf(t, cutOff, sendInvoices).Skipped[timer.ReasonStoreDown]; n != 1 {
 			t.Errorf("%d ticks skipped because the store was down, want 1", n)
 		}
-		if n := rates.Load(); n != 2*24 { // StoreDownRunLocal: each host runs by itself
+		if n := rates.Load(); n != 2*24 { // StoreDownRunLocal: each host runs alone
 			t.Errorf("rates were refreshed %d times on a day, want once an hour on each host", n)
 		}
 		if cutOff.StoreReachable() == nil || cutOff.Ready() != nil {
@@ -54,9 +54,8 @@ func TestHostThatIsCutOff(t *testing.T) {
 	})
 }
 
-// The store fails in the middle of a run. With timer.StoreDownSkip the run's context ends before
-// the store could give the slot to another host. Make sure that your handlers observe their
-// context.
+// The store fails during a run. With timer.StoreDownSkip, the run's context ends before the store
+// could give the slot to another host. Make sure that your handlers observe their context.
 func TestInvoicesStopWhenTheLeaseIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := make(chan struct{}, 1)

@@ -18,7 +18,7 @@ var (
 	silent      = outbox.RelayConfig{Logger: slog.New(slog.DiscardHandler)}
 )
 
-// What a function has appended to its transaction.
+// The test checks which message a function has appended to its transaction.
 func TestOrderIsAnnounced(t *testing.T) {
 	box := outboxtest.New(t)
 	outboxtest.InTx(t, box, func(tx outbox.Tx) error {
@@ -31,7 +31,7 @@ func TestOrderIsAnnounced(t *testing.T) {
 	}
 }
 
-// One delivery to one sink.
+// The test makes one delivery to one sink.
 func TestASinkThatRejects(t *testing.T) {
 	relay, err := billing.Relay(outboxtest.New(t), silent, outbox.SinkFunc(
 		func(context.Context, outbox.Delivery) error { return outbox.Permanent(errReceiver) }))
@@ -45,7 +45,7 @@ func TestASinkThatRejects(t *testing.T) {
 	}
 }
 
-// Everything, in virtual time: the receiver is down for two hours.
+// The test delivers everything in virtual time. The receiver is down for two hours.
 func TestMessageWaitsForItsReceiver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		back := time.Now().Add(2 * time.Hour)

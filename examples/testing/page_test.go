@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Who may read the page: a request to its handler, without a server.
+// The test sends a request to the page's handler, without a server, to check who may read it.
 func TestThePageAsksWhoItIs(t *testing.T) {
 	registry, err := cluster.New(cluster.Config{Store: cluster.NewMemoryStore(),
 		Holder: dlock.Holder{Host: "a", ID: "b"}})

@@ -17,10 +17,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// miniredis is a Redis inside the test: a real connection, real commands, no server to install.
-// Real connections do not work with synctest (virtual time does not advance while a goroutine waits
-// for the network), so here time is real, runs are started by Trigger instead of by the clock, and
-// leases expire by FastForward.
+// miniredis is a Redis inside the test: a real connection and real commands, with no server to
+// install. Real connections do not work with synctest, because virtual time does not advance while
+// a goroutine waits for the network. So time is real here, Trigger starts the runs, and FastForward
+// expires the leases.
 func openRedis(t *testing.T) (*miniredis.Miniredis, *redislock.Store) {
 	t.Helper()
 	mini := miniredis.RunT(t)
@@ -38,7 +38,7 @@ func TestARunHoldsItsSlotInRedis(t *testing.T) {
 		<-finish
 		return nil
 	}})
-	<-host.Running() // from now on, Trigger starts runs
+	<-host.Running() // from now on, Trigger can start runs
 
 	if _, err := host.Trigger(t.Context(), sendInvoices, timer.TriggerOptions{}); err != nil {
 		t.Fatal(err)
@@ -65,9 +65,9 @@ func TestSlotOfADeadHostComesBack(t *testing.T) {
 		began <- struct{}{}
 		return nil
 	}})
-	<-host.Running() // from now on, Trigger starts runs
+	<-host.Running() // from now on, Trigger can start runs
 
-	// A dead host leaves a lease that is not renewed: one call to the store creates one.
+	// A dead host leaves a lease that nobody renews. One call to the store creates one.
 	dead := dlock.Holder{Host: "dead-host", PID: 1, ID: "x"}
 	if _, err := store.TryAcquire(t.Context(), driver.Request{
 		Name: "timer:" + sendInvoices, Slots: 1, Holder: dead, Token: "token-of-the-dead", TTL: dlock.DefaultTTL,
@@ -81,14 +81,14 @@ func TestSlotOfADeadHostComesBack(t *testing.T) {
 		t.Fatalf("got %v, want it to be held by %v", err, dead)
 	}
 
-	mini.FastForward(dlock.DefaultTTL) // ages every lease in the server, including those in use
+	mini.FastForward(dlock.DefaultTTL) // ages every lease in the server, including current ones
 	if _, err := host.Trigger(t.Context(), sendInvoices, timer.TriggerOptions{}); err != nil {
 		t.Fatalf("after a TTL: %v", err)
 	}
 	<-began
 }
 
-// eventually waits until a condition holds, and fails the test if it does not within 10 seconds.
+// eventually fails the test if a condition does not hold within 10 seconds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !holds(); time.Sleep(time.Millisecond) {
@@ -98,10 +98,10 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// Without Embedded, Run returns an error at once, and no timer runs: a server that outlives this
-// process must report when it was started, and miniredis does not.
+// Without Embedded, Run returns an error at once, and no timer runs. A server that outlives this
+// process must report its start time, and miniredis does not.
 //
-// Fails when timers run without a store that is set up wrongly.
+// Fails when timers run although the store is set up wrongly.
 func TestMiniredisNeedsEmbedded(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	store := redislock.New(client, redislock.Options{Prefix: "test:"})

@@ -1,4 +1,4 @@
-// Command trigger starts a run for each request, and answers with its result. When it runs, try:
+// Command trigger starts a run for each request, and responds with its result. While it runs, try:
 // curl --data orders localhost:8080/rebuild
 package main
 

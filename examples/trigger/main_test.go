@@ -21,7 +21,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// The program answers a request with the result of its run, and ends on a signal.
+// The program responds to a request with the result of its run, and ends on a signal.
 func TestItAnswersAndEnds(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreAnyFunction("os/signal.loop"))
 	defer http.DefaultClient.CloseIdleConnections()
@@ -54,7 +54,7 @@ func TestItAnswersAndEnds(t *testing.T) {
 	}
 }
 
-// Each way in which a request ends has its status.
+// Each way in which a request can end has its own HTTP status.
 func TestAnswers(t *testing.T) {
 	timers, err := timer.New(timer.Config{Store: memlock.New()},
 		timer.Timer{Name: "rebuild", Run: func(ctx context.Context) error {

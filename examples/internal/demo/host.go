@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// LeaseTTL is how long the slot of a dead host stays taken. The default is 15 s; here it is
-	// short, so that there is something to see.
+	// LeaseTTL is how long a dead host's slot stays taken. The default is 15 s; a short value makes
+	// the demonstration quick.
 	LeaseTTL = 2 * time.Second
 	// StoreTimeout bounds every call to the store. The default is 1 s.
 	StoreTimeout = 500 * time.Millisecond
 )
 
-// A host stands for one of your processes. Hosts share only the store.
+// A host represents one of your processes. Hosts share only the store.
 type host struct {
 	wire       *wire
 	disconnect func() error

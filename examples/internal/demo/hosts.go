@@ -57,10 +57,10 @@ type cutOff struct {
 	timer     string
 	slot      int
 	host      string
-	recovered time.Duration // from the cut until another host ran in that slot; 0: none did
+	recovered time.Duration // from the cut until another host ran in that slot; 0 if none did
 }
 
-// cutOneOff waits for a run to begin, cuts its host off, and waits for a run of another host in the
+// cutOneOff waits for a run to start, cuts off its host, and waits for another host's run in the
 // same slot.
 func (h *hosts) cutOneOff(ctx context.Context) (cutOff, error) {
 	lost, err := h.rec.await(ctx, 2*LeaseTTL, func(s start) bool { return s.timer == resizeImages })

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	frame  = time.Second // between two lines of the picture
-	column = 9           // characters of one slot
+	frame  = time.Second // time between two lines
+	column = 9           // characters per slot
 	gap    = 3           // characters between two timers
-	least  = 24          // characters of a timer at least, so that its heading fits
+	least  = 24          // least characters per timer, for its heading
 )
 
-// draw prints, once a second, who has which slot, until ctx ends.
+// draw prints the holder of each slot once a second until ctx ends.
 func (r *recorder) draw(ctx context.Context) {
 	r.heading()
 	each := time.NewTicker(frame)
@@ -44,11 +44,11 @@ func (r *recorder) heading() {
 	fmt.Fprintf(r.out, "%s\n%s\n", strings.TrimRight(names, " "), strings.TrimRight(slots, " "))
 }
 
-// width returns how many characters a timer takes in a line.
+// width returns the width of a timer in characters.
 func (l limits) width() int { return max(l.atOnce*column+gap, least) }
 
-// line prints which host is in each slot, or was last in it since the previous line. A host that
-// was cut off is in brackets.
+// line prints the host in each slot, or the last one since the previous line. A host that is cut
+// off is in brackets.
 func (r *recorder) line() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,14 +74,14 @@ func (r *recorder) line() {
 	fmt.Fprintln(r.out, strings.TrimRight(line, " "))
 }
 
-// say prints a line about an event.
+// say prints an event.
 func (r *recorder) say(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sayLocked(format, args...)
 }
 
-// sayLocked is like say, called with mu held.
+// sayLocked is say for callers that hold mu.
 func (r *recorder) sayLocked(format string, args ...any) {
 	fmt.Fprintf(r.out, "%*.1fs  %s\n", column-3, time.Since(r.began).Seconds(), fmt.Sprintf(format, args...))
 }

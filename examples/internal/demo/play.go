@@ -21,7 +21,7 @@ type Store struct {
 // A Program is one of the examples.
 type Program struct {
 	Name  string
-	Flags func(*flag.FlagSet)                       // its own flags; nil: none
+	Flags func(*flag.FlagSet)                       // additional flags, or nil
 	Open  func(ctx context.Context) (*Store, error) // called after the flags were parsed
 }
 
@@ -60,7 +60,7 @@ func (p Program) Main(ctx context.Context, args []string, stdout, stderr io.Writ
 	return 0
 }
 
-// play runs the demonstration. When it returns, every host has ended.
+// play runs the demonstration. It returns when every host has ended.
 func play(ctx context.Context, opts options, store *Store, rec *recorder, log *slog.Logger) (cutOff, error) {
 	all, err := newHosts(opts.hosts, store, rec, log)
 	if err != nil {
@@ -78,7 +78,7 @@ func play(ctx context.Context, opts options, store *Store, rec *recorder, log *s
 	wait(ctx, time.After(opts.length/2))
 	cut, err := all.cutOneOff(ctx)
 	if errors.Is(err, context.Canceled) {
-		err = nil // Ctrl-C is no failure, even if no host was cut off yet
+		err = nil // Ctrl-C is not a failure, even if no host has been cut off yet
 	}
 	wait(ctx, end)
 	stop()
@@ -128,7 +128,7 @@ func (p Program) parse(args []string, stderr io.Writer) (options, error) {
 	return o, err
 }
 
-// newLogger prints the library's warnings as short lines.
+// newLogger returns a logger that prints the library's warnings as short lines.
 func newLogger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{
 		Level: slog.LevelWarn,

@@ -12,15 +12,15 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A recorder counts runs: each handler reports when it begins and when it has returned. It takes
-// only the slot and the tick of a run from tickslot, so it would notice if tickslot were wrong.
+// A recorder counts runs. Each handler reports its start and its return. The recorder takes only a
+// run's slot and tick from tickslot, so it can detect errors in tickslot.
 type recorder struct {
 	began time.Time
 	out   io.Writer
 
 	mu       sync.Mutex
 	tallies  map[string]*tally // by timer
-	exceeded []error           // one for each time that a limit was exceeded
+	exceeded []error           // one error for each time a limit was exceeded
 	cut      []string          // hosts that were cut off
 	waiters  map[*waiter]struct{}
 }
@@ -39,13 +39,13 @@ type tally struct {
 	running    int // now
 	maxRunning int
 	runs       int
-	inSlot     map[int]string    // the host that has a run in a slot now
-	wasInSlot  map[int]string    // the last host whose run in a slot ended since the picture's last line
-	starts     map[time.Time]int // how many of each tick
+	inSlot     map[int]string    // the host that runs in a slot now
+	wasInSlot  map[int]string    // the host of the last run in a slot that ended since the previous line
+	starts     map[time.Time]int // number of starts per tick
 	maxStarts  int
 }
 
-// A start is a run that begins.
+// A start is a run that starts.
 type start struct {
 	host  string
 	timer string
@@ -69,7 +69,7 @@ func newRecorder(out io.Writer) *recorder {
 }
 
 // watched wraps a handler so that it reports. A run counts until its handler has returned, even if
-// its lease was lost before: a host that is cut off counts for as long as it really works.
+// its lease was lost earlier: a disconnected host counts for as long as it works.
 func (r *recorder) watched(host string, handler func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		run, _ := timer.RunFromContext(ctx)
@@ -122,7 +122,7 @@ func (r *recorder) end(s start, err error) {
 	}
 }
 
-// await waits for the next start that is wanted.
+// await waits for the next start for which wanted returns true.
 func (r *recorder) await(ctx context.Context, timeout time.Duration, wanted func(start) bool) (start, error) {
 	w := &waiter{wanted: wanted, found: make(chan start, 1)}
 	r.mu.Lock()
@@ -141,7 +141,7 @@ func (r *recorder) await(ctx context.Context, timeout time.Duration, wanted func
 	}
 }
 
-// violation notes that a limit was exceeded. It is called with mu held.
+// violation records that a limit was exceeded. The caller holds mu.
 func (r *recorder) violation(format string, args ...any) {
 	r.exceeded = append(r.exceeded, fmt.Errorf(format, args...))
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The recorder must detect violations, or its approval means nothing.
+// The recorder must detect violations; otherwise its result means nothing.
 func TestRecorderFindsFault(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A report is what -json prints. Every number was observed by the handlers.
+// A report is the output of -json. Handlers observed every number.
 type report struct {
 	Hosts         int           `json:"hosts"`
 	Seconds       float64       `json:"seconds"`
@@ -43,10 +43,10 @@ func (r *recorder) report(hosts int, cut cutOff) report {
 	return result
 }
 
-// skipped returns how many ticks ran nowhere. No handler can see such a tick, so it is inferred:
-// ticks come once per period, and those missing between the first and the last that handlers saw
-// were skipped, here because all slots were held. It does not count a tick that a host skipped
-// because another one ran it.
+// skipped returns how many ticks ran nowhere. Handlers cannot see such ticks, so it infers them:
+// ticks come once per period, and those missing between the first and the last observed tick were
+// skipped because all slots were held. It does not count ticks that a host skipped because another
+// one ran them.
 func (t *tally) skipped() int {
 	var first, last time.Time
 	for tick := range t.starts {

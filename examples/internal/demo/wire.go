@@ -10,20 +10,19 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// A wire is the connection of one host to the store. It is itself a store, which passes every call
-// on until it is cut.
+// A wire is a host's connection to the store. It implements a store that forwards every call until
+// it is cut.
 type wire struct {
 	store dlock.DistributedLock
 	isCut atomic.Bool
 }
 
-// cut is permanent: from now on no request arrives, and no answer comes back.
+// cut is permanent: afterwards, no request arrives and no answer returns.
 func (w *wire) cut() { w.isCut.Store(true) }
 
 var errNoAnswer = errors.New("no answer in time")
 
-// pass makes a call. If the wire is cut, before or during the call, there is no answer: it waits
-// until the caller gives up.
+// pass makes a call. If the wire is cut before or during the call, pass blocks until ctx ends.
 func pass[T any](ctx context.Context, w *wire, call func() (T, error)) (T, error) {
 	var none T
 	if !w.isCut.Load() {

@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package fleettest runs an example as a fleet: several processes, which it ends as an orchestrator
-// would, and whose output it reads, in the form of a slog.TextHandler.
+// Package fleettest runs an example as a fleet of several processes. It ends them like an
+// orchestrator, and reads their output in the format of slog.TextHandler.
 package fleettest
 
 import (
@@ -19,14 +19,14 @@ import (
 	"time"
 )
 
-// beMain makes the test binary the program.
+// beMain is the environment variable that makes the test binary run the program.
 const beMain = "TICKSLOT_EXAMPLE"
 
-// patience bounds every wait. It is long because a machine that runs tests is busy.
+// patience bounds every wait. It is long because test machines are busy.
 const patience = 60 * time.Second
 
-// Main is called first in TestMain: it runs the program if Start has started the test binary, and
-// otherwise returns.
+// Main must be called first in TestMain. It runs the program if Start has started the test binary,
+// and otherwise returns.
 func Main(main func()) {
 	if os.Getenv(beMain) != "" {
 		main()
@@ -34,23 +34,23 @@ func Main(main func()) {
 	}
 }
 
-// A Fleet is a number of processes of one program. A test uses it from one goroutine.
+// A Fleet is several processes of one program. It is not safe for concurrent use.
 type Fleet struct {
 	copies []*exec.Cmd
-	killed map[int]time.Time // the copies that Kill has killed
+	killed map[int]time.Time // the copies killed by Kill, and when
 	lines  chan Line
 	read   []Line
 }
 
-// A Line is a line that a process has printed.
+// A Line is a line printed by a process.
 type Line struct {
-	Copy   int // which one, from 0
+	Copy   int // index of the process
 	At     time.Time
 	Msg    string
 	Fields map[string]string
 }
 
-// Command returns the program as a command that is not started yet.
+// Command returns a command for the program, not yet started.
 func Command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
@@ -94,7 +94,7 @@ func (f *Fleet) readFrom(i int, out io.Reader) {
 
 var field = regexp.MustCompile(`(\w+)=("(?:[^"\\]|\\.)*"|\S*)`)
 
-// parse parses a line. If it is not one of a slog.TextHandler, it keeps the text itself.
+// parse parses a line. If the line is not from a slog.TextHandler, it keeps the text.
 func parse(i int, text string) Line {
 	l := Line{Copy: i, Msg: text, Fields: map[string]string{}}
 	for _, m := range field.FindAllStringSubmatch(text, -1) {
@@ -117,7 +117,7 @@ func parse(i int, text string) Line {
 	return l
 }
 
-// Await reads until n further lines have this message, and returns the last of them.
+// Await reads until n more lines have this message, and returns the last of them.
 func (f *Fleet) Await(t *testing.T, msg string, n int) Line {
 	t.Helper()
 	return f.AwaitLine(t, msg, func(l Line) bool {
@@ -128,7 +128,7 @@ func (f *Fleet) Await(t *testing.T, msg string, n int) Line {
 	})
 }
 
-// AwaitLine reads until match accepts a line, and returns that.
+// AwaitLine reads until match accepts a line, and returns the line.
 func (f *Fleet) AwaitLine(t *testing.T, what string, match func(Line) bool) Line {
 	t.Helper()
 	for deadline := time.After(patience); ; {
@@ -169,8 +169,8 @@ func (f *Fleet) Terminate(t *testing.T) {
 	}
 }
 
-// End waits until all processes have ended, with exit status 0 except those that were killed, and
-// reads all that they print.
+// End waits until all processes have ended, and reads their remaining output. All except killed
+// processes must exit with status 0.
 func (f *Fleet) End(t *testing.T) {
 	t.Helper()
 	kill := time.AfterFunc(patience, func() {
@@ -189,7 +189,7 @@ func (f *Fleet) End(t *testing.T) {
 	}
 }
 
-// String returns what was printed so far.
+// String returns the output so far.
 func (f *Fleet) String() string {
 	var all strings.Builder
 	for _, l := range f.read {
@@ -198,7 +198,7 @@ func (f *Fleet) String() string {
 	return all.String()
 }
 
-// A Run is a run of a timer, as its handler printed it.
+// A Run is a run of a timer, as printed by its handler.
 type Run struct {
 	Copy       int
 	Tick, Slot string
@@ -206,9 +206,9 @@ type Run struct {
 	Begin, End time.Time
 }
 
-// Runs returns the runs of a timer, by begin, from the lines "<timer> starts" and "<timer> ends",
-// which have the fields slot, fence and, if the test wants it, tick. All must have ended; a process
-// that was killed has ended its runs then. It is called after End.
+// Runs returns a timer's runs in order of their start, from the lines "<timer> starts" and "<timer>
+// ends", which have the fields slot, fence and, if the test needs it, tick. All runs must have
+// ended; killing a process ends its runs. Call it after End.
 func (f *Fleet) Runs(t *testing.T, timer string) (runs []Run) {
 	t.Helper()
 	type key struct{ slot, fence string }
@@ -239,8 +239,8 @@ func (f *Fleet) Runs(t *testing.T, timer string) (runs []Run) {
 	return runs
 }
 
-// MostAtOnce returns the largest number of runs at the same time. A run that begins in the
-// millisecond in which another ends comes after it.
+// MostAtOnce returns the largest number of concurrent runs. If a run starts in the millisecond in
+// which another ends, they do not overlap.
 func MostAtOnce(runs []Run) (most int) {
 	for i, run := range runs {
 		now := 1

@@ -1,4 +1,4 @@
-// Package demotest checks the examples that play the demonstration.
+// Package demotest checks the examples that run the demonstration.
 package demotest
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/examples/internal/demo"
 )
 
-// output is the JSON as others read it. The names are repeated here because they must not change.
+// output is the JSON that users read. The names are repeated here because they must not change.
 type output struct {
 	Hosts   int     `json:"hosts"`
 	Seconds float64 `json:"seconds"`
@@ -28,8 +28,8 @@ type output struct {
 	SlotRecoveredMS int64 `json:"slot_recovered_ms"`
 }
 
-// Check runs the demonstration and checks its output: the limits were reached and kept, and the
-// slot of the host that was cut off came back.
+// Check runs the demonstration and checks its output: the limits were reached but not exceeded, and
+// the slot of the disconnected host was taken over.
 func Check(t *testing.T, run func(ctx context.Context, args []string, stdout, stderr io.Writer) int, hosts int,
 	args ...string) {
 	t.Helper()
