@@ -82,8 +82,8 @@ func TestFilesInDocumentsExist(t *testing.T) {
 	}
 }
 
-// The model's README names the method that each part of the model represents. With a stale name, the
-// model represents something else.
+// The model's README names the method that each part of the model represents. With a stale name,
+// the model represents something else.
 func TestMethodsInTheModelExist(t *testing.T) {
 	t.Parallel()
 	method := regexp.MustCompile(`(?m)^func \(\w+ \*?(\w+)\) (\w+)\(`)
@@ -103,8 +103,8 @@ func TestMethodsInTheModelExist(t *testing.T) {
 	}
 }
 
-// Documents, programs and scripts tell people to run make. Newcomers try these targets first, so they
-// must exist.
+// Documents, programs and scripts tell people to run make. Newcomers try these targets first, so
+// they must exist.
 //
 // Fails when a target, or a WHAT of make proof, is renamed, or an eleventh target is added.
 func TestTargetsOfMakeExist(t *testing.T) {

@@ -1,7 +1,7 @@
-// Package acceptance asks the fleet what operators ask: which of my hosts does this run on right
-// now? Three processes share a store and a registry, Redis, Postgres or a SQLite file, and answer
-// by HTTP, while one of them is killed, stops, or loses its network, or the store is silent. It
-// attacks I16, and what the documents say of rights.
+// Package acceptance tests an operator's question: on which hosts does this run right now? Three
+// processes share a store and a registry, on Redis, Postgres or a SQLite file, and answer over
+// HTTP. Meanwhile one of them is killed, paused or cut off, or the store does not answer. The tests
+// attack I16, and the documented rights.
 //
-// All of it is in the tests. They are of real time, with leases of two seconds.
+// The package contains only tests. They use real time and leases of two seconds.
 package acceptance

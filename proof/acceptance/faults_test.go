@@ -15,10 +15,10 @@ import (
 
 var storeNames = []string{"redis", "postgres", "sqlite"}
 
-// The leader's process is killed (SIGKILL). Within a TTL no survivor names it any more, and a
-// RetryInterval later each names the new leader.
+// The leader's process is killed (SIGKILL). Within a TTL, no survivor names it any more. Within
+// another RetryInterval, each survivor names the new leader.
 //
-// Fails when a lease that has ended is shown as held, when a process marks itself by its host only,
+// Fails when an expired lease is shown as held, when a process identifies itself only by its host,
 // and when a snapshot is shared for longer than a TTL.
 func TestLeaderIsKilled(t *testing.T) {
 	t.Parallel()
@@ -47,18 +47,18 @@ func TestLeaderIsKilled(t *testing.T) {
 
 				f.members = append(survivors, f.start())
 				f.members[2].awaitAddress()
-				f.newLeader(time.Now(), ttl, f.members) // as before, and the new host is seen
+				f.newLeader(time.Now(), ttl, f.members) // as before, and the others see the new host
 			}
 			f.end(f.members)
 		})
 	}
 }
 
-// The leader's process stands still (SIGSTOP). The others see it alive, suspect after a TTL, gone
-// after two, and alive when it goes on; it then names the new leader itself.
+// The leader's process is paused (SIGSTOP). The others see it as alive, suspect after a TTL, gone
+// after two, and alive when it resumes. Then it names the new leader itself.
 //
-// Fails when a host is gone at once, when the heartbeat of a process that goes on comes after a
-// whole TTL, and when such a process believes that it leads.
+// Fails when a host is gone at once, when a resumed process sends its heartbeat only after a whole
+// TTL, and when it believes that it still leads.
 func TestLeaderStandsStill(t *testing.T) {
 	t.Parallel()
 	for _, store := range storeNames {
@@ -85,8 +85,8 @@ func TestLeaderStandsStill(t *testing.T) {
 	}
 }
 
-// stop stops a process at a moment when it does not keep the others from writing, and returns when
-// that was.
+// stop pauses a process at a moment when it does not block the others' writes, and returns the
+// time.
 func (f *fleet) stop(p *process) time.Time {
 	f.t.Helper()
 	for range 20 {
@@ -101,12 +101,11 @@ func (f *fleet) stop(p *process) time.Time {
 	return time.Time{}
 }
 
-// The leader's link to the store goes silent. It says so, with the age of what it knows, and that
-// it does not lead; the others see it suspect and gone, and name the new leader. When the link is
-// back, so is it.
+// The leader's link to the store drops everything. The leader reports that, the age of its data,
+// and that it does not lead. The others see it as suspect, then gone, and name the new leader. When
+// the link is back, the leader's process recovers.
 //
-// Fails when a snapshot hides that it could not be read, and when a question waits longer than a
-// call to the store.
+// Fails when a snapshot hides a failed read, and when an answer takes longer than a store call.
 func TestLeaderIsCutOff(t *testing.T) {
 	t.Parallel()
 	for _, store := range []string{"redis", "postgres"} { // SQLite has no network
@@ -138,8 +137,7 @@ func TestLeaderIsCutOff(t *testing.T) {
 	}
 }
 
-// knowsNoMore is right about an answer that has an error, and the age of what was read before an
-// instant.
+// knowsNoMore accepts an answer that has an error and data read before an instant.
 func knowsNoMore(since time.Time) func(*process, answer) error {
 	return func(_ *process, a answer) error {
 		switch {

@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	// Each has processes and often a Postgres of its own: with more of them at once two processors
-	// are too busy to say how soon hosts agree.
+	// Each test has processes and often its own Postgres. With more of them at once, two CPU cores
+	// are too busy to measure how soon hosts agree.
 	if err := flag.Set("test.parallel", "3"); err != nil {
 		panic(err)
 	}
@@ -45,14 +45,14 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	// pause is what lies between two questions: each is a connection and a call to the store.
+	// pause is the time between two requests. Each is a connection and a store call.
 	pause = 30 * time.Millisecond
-	// slack is what an answer may take besides: a call to the store, a snapshot that others share,
-	// and the next question.
+	// slack is the additional time allowed for an answer: a store call, a shared snapshot, and the
+	// next request.
 	slack = storeTimeout + snapshotAge + pause
 )
 
-// slight is how late the machine may wake a sleeper without more time being allowed for it.
+// slight is how late the machine may wake a sleeper before more time is allowed.
 const slight = 10 * time.Millisecond
 
 // A fleet is three processes.
@@ -63,7 +63,7 @@ type fleet struct {
 	members []*process
 }
 
-// newFleet starts three members, and returns when all of them agree on who leads.
+// newFleet starts three members, and returns when all agree on the leader.
 func newFleet(t *testing.T, g *ground) *fleet {
 	t.Helper()
 	f := &fleet{t: t, ground: g, late: testkit.MeasureLateness(t, slight)}
@@ -77,15 +77,15 @@ func newFleet(t *testing.T, g *ground) *fleet {
 	return f
 }
 
-// A process is a member, as the test sees it.
+// A process is a member as seen by the test.
 type process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	lines  *bufio.Scanner
 	in     io.Closer
-	link   *servertest.Proxy // to the store; nil: there is none
+	link   *servertest.Proxy // to the store, or nil
 	addr   string
-	holder string // as it calls itself
+	holder string // the name it gives itself
 	stderr testkit.Log
 }
 
@@ -119,7 +119,7 @@ func (f *fleet) start() *process {
 		f.t.Fatal(err)
 	}
 	f.t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // stopped or not
+		_ = p.cmd.Process.Kill() // works for paused processes too
 		_ = p.cmd.Wait()
 		if f.t.Failed() {
 			f.t.Logf("%s:\n%s", p.holder, p.stderr.String())
@@ -128,7 +128,7 @@ func (f *fleet) start() *process {
 	return p
 }
 
-// awaitAddress waits until it answers.
+// awaitAddress waits until the process answers.
 func (p *process) awaitAddress() {
 	p.t.Helper()
 	late := time.AfterFunc(testkit.Patience, func() { _ = p.cmd.Process.Kill() })
@@ -151,10 +151,10 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// client makes a connection for each question, as an operator's first request does.
+// client opens a connection for each request, like an operator's first request.
 var client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// ask is one HTTP request.
+// ask sends one HTTP request.
 func (p *process) ask() (a answer, err error) {
 	r, err := client.Get("http://" + p.addr + "/who?kind=leader")
 	if err != nil {
@@ -181,8 +181,8 @@ func (f *fleet) without(one *process) []*process {
 	return slices.DeleteFunc(slices.Clone(f.members), func(p *process) bool { return p == one })
 }
 
-// agree asks each of the members once. It returns an error unless they name the same leader, which
-// is one of them and marks itself, and see each other alive.
+// agree asks each member once. It returns an error unless they all name the same member as the
+// leader, that member marks itself, and all see each other as alive.
 func (f *fleet) agree(members []*process) error {
 	var named []string
 	for _, p := range members {
@@ -201,7 +201,7 @@ func (f *fleet) agree(members []*process) error {
 	return nil
 }
 
-// right returns what is not right about an answer when these members are alive.
+// right returns what is wrong with an answer if these members are alive.
 func (a answer) right(members []*process) error {
 	switch {
 	case a.Err != "":
@@ -224,10 +224,10 @@ func (a answer) right(members []*process) error {
 	return nil
 }
 
-// within asks the members, at once and each over and over, until what they answer is right, and
-// fails the test if that took longer than most since an instant. It returns how long it took each.
+// within polls all members concurrently until their answers are right, and returns how long each
+// took. It fails the test if that took longer than most after since.
 //
-// More is allowed for one call to the store, the snapshot, and a machine that is late.
+// It allows additional time for a store call, the snapshot, and a slow machine.
 func (f *fleet) within(what string, since time.Time, most time.Duration, members []*process,
 	right func(p *process, a answer) error) {
 	f.t.Helper()
@@ -262,7 +262,7 @@ func (f *fleet) within(what string, since time.Time, most time.Duration, members
 	}
 }
 
-// newLeader checks that the members name one of them.
+// newLeader checks that the members name one of themselves.
 func (f *fleet) newLeader(since time.Time, most time.Duration, members []*process) {
 	f.t.Helper()
 	f.within("each names the new leader", since, most, members, func(_ *process, a answer) error {
@@ -283,7 +283,7 @@ func (f *fleet) sees(state cluster.HostState, host *process, since time.Time, mo
 	})
 }
 
-// end has the members end in good order.
+// end stops the members cleanly.
 func (f *fleet) end(members []*process) {
 	f.t.Helper()
 	for _, p := range members {

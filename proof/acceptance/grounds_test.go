@@ -17,13 +17,13 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// A ground is a store on which fleets are tried.
+// A ground is a store for fleets in tests.
 type ground struct {
 	name string
-	addr string                 // of the server; "": there is none
-	at   func(via string) place // reached by that address
+	addr string                 // address of the server, or ""
+	at   func(via string) place // the place, reached through that address
 
-	server interface { // nil: there is none, or it is shared
+	server interface { // nil if there is none or it is shared
 		Pause() error
 		Resume() error
 		Kill() error
@@ -32,7 +32,7 @@ type ground struct {
 	file string // SQLite
 }
 
-// shared returns a ground for a test that leaves the server as it is.
+// shared returns a ground for a test that does not disturb the server.
 func shared(t *testing.T, store string) *ground {
 	t.Helper()
 	switch store {
@@ -44,7 +44,7 @@ func shared(t *testing.T, store string) *ground {
 	return sqliteOn(t)
 }
 
-// own returns a ground for a test that harms the server.
+// own returns a ground for a test that disturbs the server.
 func own(t *testing.T, store string) *ground {
 	t.Helper()
 	switch store {
@@ -83,12 +83,12 @@ func sqliteOn(t *testing.T) *ground {
 	}}
 }
 
-// A restarting server is a servertest.Server with nothing to prepare before a restart.
+// A restarting server is a servertest.Server that needs no preparation before a restart.
 type restarting struct{ *servertest.Server }
 
 func (r restarting) Restart() error { return r.Server.Restart() }
 
-// hold takes the write lock of a SQLite file, as a long transaction of the application does.
+// hold takes the write lock of a SQLite file, like a long transaction of the application.
 func (g *ground) hold(t *testing.T) (release func()) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+g.file)
@@ -112,8 +112,8 @@ func (g *ground) hold(t *testing.T) (release func()) {
 	}
 }
 
-// free reports whether the write lock of a SQLite file comes free: a process that stands still may
-// have it. Other stores have none.
+// free reports whether the write lock of a SQLite file becomes free. A paused process may hold it.
+// Other stores have no such lock.
 func (g *ground) free(t *testing.T) bool {
 	t.Helper()
 	if g.file == "" {

@@ -32,26 +32,26 @@ import (
 )
 
 const (
-	// memberEnv makes the test binary a member, and has its place as JSON.
+	// memberEnv makes the test binary run as a member. Its value is the place as JSON.
 	memberEnv = "TICKSLOT_ACCEPTANCE"
 
 	ttl           = 2 * time.Second
 	retryInterval = 500 * time.Millisecond
-	storeTimeout  = ttl / 4 // of locks and of the registry
+	storeTimeout  = ttl / 4 // for locks and the registry
 	snapshotAge   = 20 * time.Millisecond
 )
 
-// A place is where a member finds the store.
+// A place says where a member finds the store.
 type place struct {
 	Store string // redis, postgres, sqlite
 	At    string // address, URL or file
 	Lock  string // Redis: the prefix of all keys
 }
 
-// An answer is what a member says when it is asked who leads.
+// An answer is a member's response when it is asked for the leader.
 type answer struct {
 	Node    string
-	Leading bool // it does, by what its Elector says
+	Leading bool // it leads, according to its Elector
 	Leaders []leaderAnswer
 	Hosts   map[string]cluster.HostState // by holder
 	ReadAge time.Duration
@@ -63,8 +63,8 @@ type leaderAnswer struct {
 	Own    bool
 }
 
-// member is a process of the fleet, until its standard input ends. It prints the address at which
-// it answers.
+// member is a process of the fleet. It prints the address at which it answers, and runs until its
+// standard input ends.
 func member(at place) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -129,7 +129,7 @@ func who(registry *cluster.Registry, elector *leader.Elector) http.HandlerFunc {
 	}
 }
 
-// stores are a member's ways to the store. The registry has connections of its own.
+// stores are a member's connections to the store. The registry has its own.
 type stores struct {
 	locks    dlock.DistributedLock
 	registry cluster.Store
@@ -140,13 +140,13 @@ func open(ctx context.Context, at place) (*stores, error) {
 	switch at.Store {
 	case "redis":
 		client := redis.NewClient(&redis.Options{Addr: at.At, Password: servertest.Canary})
-		// The server has just started: the quarantine is as short as the leases.
+		// The server has just started, so the quarantine is as short as the leases.
 		locks := redislock.New(client, redislock.Options{Prefix: at.Lock, QuarantineTTL: ttl})
 		registry := redisregistry.New(client, redisregistry.Options{Prefix: at.Lock})
 		return &stores{locks, registry, func() { registry.Close(); locks.Close(); client.Close() }}, nil
 	case "postgres":
-		// If a call times out before it has a connection, a pool of pgx keeps connecting.
-		// database/sql gives up with the call: if connecting takes longer, it reaches nothing.
+		// If a call times out before it has a connection, a pgx pool keeps connecting. database/sql
+		// stops with the call, so it would never connect if connecting took longer.
 		return openSQL(ctx, func() (*sql.DB, func(), error) {
 			config, err := pgxpool.ParseConfig(at.At)
 			if err != nil {

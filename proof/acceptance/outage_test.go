@@ -12,12 +12,12 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// The server stands still for longer than leases last, so that nobody leads. Each process says so:
-// an error, and the age of what it knew. When the server goes on, each names the new leader, and no
-// restart is needed.
+// The server is paused for longer than a lease, so that nobody leads. Each process reports an error
+// and the age of its data. When the server resumes, each process names the new leader without a
+// restart.
 //
-// Fails when a snapshot hides that it could not be read, when a question waits longer than a call
-// to the store, and when a process gives up.
+// Fails when a snapshot hides a failed read, when an answer takes longer than a store call, and
+// when a process gives up.
 func TestStoreStandsStill(t *testing.T) {
 	t.Parallel()
 	for _, store := range []string{"redis", "postgres"} {
@@ -37,9 +37,9 @@ func TestStoreStandsStill(t *testing.T) {
 	}
 }
 
-// The server is killed, and started again after longer than leases last, Redis without its data.
-// Meanwhile each process says that it knows no more. Afterwards each names the new leader; Redis,
-// which may have forgotten a lease, grants none for a TTL.
+// The server is killed and restarted after longer than a lease, Redis without its data. Meanwhile
+// each process reports that its data is stale. Afterwards each names the new leader. Redis, which
+// may have lost a lease, grants none for a TTL.
 //
 // Fails when a host is not registered again after the registry was emptied.
 func TestStoreIsKilled(t *testing.T) {
@@ -59,7 +59,7 @@ func TestStoreIsKilled(t *testing.T) {
 	}
 }
 
-// outage checks what everybody says during an outage that began then.
+// outage checks all answers during an outage that began at since.
 func (f *fleet) outage(since time.Time) {
 	f.t.Helper()
 	f.within("each says that it knows no more", since, storeTimeout, f.members, knowsNoMore(since))
@@ -85,9 +85,9 @@ func (f *fleet) outage(since time.Time) {
 	}
 }
 
-// A transaction of the application keeps the write lock of the SQLite file for longer than leases
-// last. Nothing can be written, but the file can be read: so each process shows, without an error,
-// that nobody leads and that the hosts are silent. When the lock is free again, each names the new
+// An application's transaction holds the write lock of the SQLite file for longer than a lease.
+// Nothing can be written, but the file can be read. So each process shows, without an error, that
+// nobody leads and that the hosts are silent. When the lock is free again, each names the new
 // leader.
 //
 // Fails when a snapshot needs the write lock.

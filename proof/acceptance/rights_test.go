@@ -33,8 +33,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A granted is a database in which every part has a role of its own, with the rights that docs/
-// gives to it.
+// A granted is a database in which every part has its own role, with the rights documented in
+// docs/.
 type granted struct {
 	t        *testing.T
 	server   *sqltest.Server
@@ -64,8 +64,9 @@ func (g *granted) exec(statements ...string) {
 	}
 }
 
-// role makes a role with what docs/sql.md has under the headings. "delivers, " before that of the
-// locks makes them those of the outbox, as the page says.
+// role creates a role with the rights under the given headings of docs/sql.md. The prefix
+// "delivers, " before the heading of the locks selects the lock table of the outbox, as the page
+// describes.
 func (g *granted) role(name string, headings ...string) (user string, grants []string) {
 	g.t.Helper()
 	user = name + "_" + g.database[len(g.database)-10:]
@@ -100,7 +101,7 @@ func (g *granted) role(name string, headings ...string) (user string, grants []s
 
 const page = "../../docs/sql.md"
 
-// locksOfOutbox returns the table that a relay needs the rights of the locks on.
+// locksOfOutbox returns the lock table on which a relay needs rights.
 func (g *granted) locksOfOutbox() string {
 	g.t.Helper()
 	text, err := os.ReadFile(page)
@@ -126,7 +127,7 @@ func (g *granted) db(user string) *sql.DB {
 	}
 	db.SetMaxOpenConns(2)
 	if driver == "mysql" {
-		db.SetMaxIdleConns(-1) // rights on a database are read when a connection begins
+		db.SetMaxIdleConns(-1) // rights on a database are read when a connection opens
 	}
 	g.t.Cleanup(func() { db.Close() })
 	return db
@@ -167,7 +168,7 @@ func (g *granted) box(user string) *outbox.Outbox {
 	return pgxoutbox.New(g.pool(user), outbox.Options{})
 }
 
-// run runs a part until done.
+// run runs a part until done returns true.
 func (g *granted) run(what string, run func(context.Context) error, done func() bool) {
 	g.t.Helper()
 	ctx, stop := context.WithCancel(g.t.Context())
@@ -182,7 +183,7 @@ func (g *granted) run(what string, run func(context.Context) error, done func() 
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// migrates has a role make the tables of all parts, after it has tried it with one right less.
+// migrates checks that creating all tables fails with one right less, then creates them.
 func (g *granted) migrates() {
 	g.t.Helper()
 	owner, grants := g.role("owner", "who migrates, "+g.kind)
@@ -236,7 +237,7 @@ func (g *granted) timers() {
 	})
 }
 
-// runs has one role trigger a run and another one do it.
+// runs triggers a run as one role and executes it as another.
 func (g *granted) runs() {
 	g.t.Helper()
 	worker, _ := g.role("worker", "durable, a worker")
@@ -258,7 +259,7 @@ func (g *granted) runs() {
 	g.run("a run that was triggered is done", w.Run, func() bool { return ran.Load() == id })
 }
 
-// messages has one role append a message, another one deliver it, and a third receive it once.
+// messages appends a message as one role, delivers it as another, and receives it once as a third.
 func (g *granted) messages() {
 	g.t.Helper()
 	producer, _ := g.role("producer", "outbox, producer, "+g.kind)
@@ -302,18 +303,18 @@ func (g *granted) messages() {
 	g.run("a message is delivered", r.Run, fresh.Load)
 }
 
-// Each part starts and does its work as a role with exactly the rights that docs/sql.md gives it,
-// from the tables' creation on.
+// Each part starts and works as a role with exactly the rights documented in docs/sql.md, beginning
+// with the creation of the tables.
 //
-// Fails when a part needs a right that is not documented. (The stores' own tests take each right
-// away; here that is done for who migrates.)
+// Fails when a part needs an undocumented right. The stores' own tests remove each right in turn;
+// here only the migrating role is tested that way.
 func TestPartsStartWithTheDocumentedRights(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"Postgres", "MySQL, MariaDB"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			if kind != "Postgres" {
-				testkit.Long(t) // another server; who migrates there is all that other tests leave out
+				testkit.Long(t) // another server; other tests cover all but its migrating role
 			}
 			g := newGranted(t, kind)
 			g.migrates()

@@ -15,8 +15,9 @@ import (
 	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 )
 
-// appends is how long it takes to append a message in a transaction, and how much longer than to
-// INSERT the same row into a table with the same indexes. Each transaction has both, in turns.
+// appends measures how long it takes to append a message in a transaction, and how much longer than
+// an INSERT of the same row into a table with the same indexes. Each transaction does both,
+// alternating.
 type appends struct {
 	fleet
 	pool   *pgxpool.Pool
@@ -24,14 +25,14 @@ type appends struct {
 	turn   bool
 }
 
-// appendsEach is how many messages a transaction appends, beside as many bare INSERTs. Committing
-// is not measured.
+// appendsEach is the number of messages appended per transaction, next to as many bare INSERTs. The
+// commit is not measured.
 const appendsEach = 10
 
-// overBare is the key of how much longer it takes.
+// overBare is the key of the additional time.
 const overBare = "over an INSERT µs"
 
-// appendOf is a case of a fleet that does not start.
+// appendOf is a case with a fleet that is not started.
 func appendOf(name string, open side, insert func(fleet) func(pgx.Tx) error) Case {
 	return Case{Name: name, Open: func() (runner, error) {
 		f, err := open(1, 1, func(time.Time) {})
@@ -49,7 +50,7 @@ func appendOf(name string, open side, insert func(fleet) func(pgx.Tx) error) Cas
 	}}
 }
 
-// inDatabase is where a fleet is that has a database of the run's Postgres.
+// inDatabase returns the database of a fleet that uses the run's Postgres.
 func inDatabase(f fleet) *pgDatabase {
 	switch f := f.(type) {
 	case *outboxFleet:
@@ -62,7 +63,7 @@ func inDatabase(f fleet) *pgDatabase {
 	panic("it has no database of Postgres")
 }
 
-// bare makes the table of the bare INSERTs: that of tickslot's messages, whoever is measured.
+// bare creates the table for the bare INSERTs. It is always a copy of tickslot's message table.
 func (a *appends) bare() error {
 	box := pgxoutbox.New(a.pool, outbox.Options{TableName: "model"})
 	err := errors.Join(box.Migrate(ctx), box.Close())
@@ -112,7 +113,7 @@ func payloadNow() []byte {
 	return b
 }
 
-// insertBare inserts a row as Append does, prepared once, as pgx does by default.
+// insertBare inserts a row like Append, with a statement prepared once, which is pgx's default.
 func insertBare(tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, "INSERT INTO bare (message_id, topic, key, key_hash, payload, headers) VALUES ($1, $2, "+
 		"$3, $4, $5, $6)", [16]byte(outbox.RandomID()), relayTopic, "key 1", int64(1), payloadNow(), "{}")

@@ -14,7 +14,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// barred are the plots that have a bar for each case of a group, by what the group says.
+// barred lists the plots with a bar for each case of a group, by the group's name.
 var barred = map[string]struct {
 	plotted
 	log bool
@@ -32,7 +32,7 @@ var barred = map[string]struct {
 	"bridge":    {plotted{"Slots in use by River, limit of tickslot", "bridge.svg"}, false},
 }
 
-// plotBars writes those plots for which there are figures.
+// plotBars draws the plots that have figures.
 func plotBars(folder string, all []Result) (list []plotted, err error) {
 	for _, r := range all {
 		p, ok := barred[r.Group.Plot]
@@ -84,7 +84,7 @@ func drawBars(title, file string, r Result, log bool) error {
 	return p.Save(18*vg.Centimeter, 8*vg.Centimeter, file)
 }
 
-// barOrDot is a dot on a log scale, on which nothing begins at 0.
+// barOrDot returns a bar, or a dot on a log scale, which has no zero.
 func barOrDot(x, y float64, colour color.Color, log bool) (gonum.Plotter, error) {
 	if log {
 		dot, err := plotter.NewScatter(plotter.XYs{{X: x, Y: y}})

@@ -21,10 +21,10 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 )
 
-// Heartbeats: each of N leases is renewed once in a window. The value is the CPU time (ms) that
-// this takes per 10,000 renewals, of this process.
+// Heartbeats: each of N leases is renewed once in a window. The value is this process's CPU time
+// (ms) per 10,000 renewals.
 
-// beatTTL is the length of the leases that children hold: twice that for heartbeats without -short.
+// beatTTL is the length of leases in child processes. Heartbeats without -short use twice that.
 const beatTTL = 3 * time.Second
 
 // countingStore counts renewals.
@@ -32,8 +32,8 @@ type countingStore struct {
 	*redislock.Store
 	renewed    atomic.Int64
 	lost       atomic.Int64
-	goroutines atomic.Int64  // the most that there were when a call began or ended
-	answered   chan struct{} // signalled after each call
+	goroutines atomic.Int64  // the maximum when a call began or ended
+	answered   chan struct{} // signaled after each call
 }
 
 func (c *countingStore) countGoroutines() {
@@ -64,7 +64,7 @@ func (c *countingStore) Extend(
 	return results, err
 }
 
-// leaseName has the process id in it, so that the control has leases of its own.
+// leaseName includes the process ID, so that the control has its own leases.
 func leaseName(i int) string { return fmt.Sprintf("beat-%d-%d", os.Getpid(), i) }
 
 type tickslotHeart struct {
@@ -91,7 +91,7 @@ func tickslotBeats(s spec) (runner, error) {
 	return h, err
 }
 
-// parallel calls f with 0 … n-1, 32 at a time.
+// parallel calls f with 0 to n-1, 32 at a time.
 func parallel(n int, f func(int) error) error {
 	const workers = 32
 	errs := make([]error, workers)
@@ -107,13 +107,13 @@ func parallel(n int, f func(int) error) error {
 	return errors.Join(errs...)
 }
 
-// play lasts until every lease has been renewed, and for a window at least. If it ends within a
-// beat, it counts only the renewals made by then.
+// measure lasts until every lease has been renewed, and for at least a window. If the window ends
+// during a beat, it counts only the renewals made by then.
 func (t *tickslotHeart) measure(window time.Duration) (sample, error) {
 	t.store.goroutines.Store(0)
 	renewed, used, began := t.store.renewed.Load(), cpu(), time.Now()
 	did := func() int { return int(t.store.renewed.Load() - renewed) }
-	time.Sleep(window) // polling would cost as much as what is measured
+	time.Sleep(window) // polling would cost as much as the renewals
 	for did() < len(t.leases) && time.Since(began) < 4*window {
 		select {
 		case <-t.store.answered:
@@ -140,9 +140,9 @@ func beatSample(used time.Duration, did float64, goroutines int) sample {
 		Extra: map[string]float64{"goroutines": float64(goroutines)}}
 }
 
-// perLease has a goroutine per lease, as most libraries do. Each renews its lease once per window,
-// at a random time. The signals that start and end a window are part of the benchmark, and are not
-// counted.
+// perLease has a goroutine per lease, like most libraries. Each goroutine renews its lease once per
+// window, at a random time. The signals that start and end a window are part of the benchmark and
+// do not count.
 type perLease struct {
 	windows []chan time.Duration
 	errs    []error
@@ -150,7 +150,7 @@ type perLease struct {
 	done    sync.WaitGroup
 }
 
-// lead is how long the goroutines have to fall asleep before the first renews.
+// lead is how long the goroutines have to fall asleep before the first renewal.
 const lead = 100 * time.Millisecond
 
 func newPerLease(n int, renew func(i int) error) *perLease {

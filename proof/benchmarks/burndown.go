@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// A burnDown is how fast a fleet carries out no-ops that wait when it starts, until the database
-// has that all have succeeded, with whatever history the library keeps. It is measured once.
+// A burnDown measures how fast a fleet completes no-ops that wait when it starts, until the
+// database records that all have succeeded, with the library's usual history. It is measured once.
 type burnDown struct {
 	fleet
 	come *arrival
 }
 
-// longestBurnDown ends a fleet that makes no progress.
+// longestBurnDown aborts a fleet that makes no progress.
 const longestBurnDown = 5 * time.Minute
 
-// burnsDown is a case of so many jobs.
+// burnsDown is a case with this many jobs.
 func burnsDown(name string, s side, workers, places, jobs int) Case {
 	return Case{Name: name, Open: func() (runner, error) {
 		b := &burnDown{come: newArrival(jobs)}
@@ -34,10 +34,9 @@ func burnsDown(name string, s side, workers, places, jobs int) Case {
 	}}
 }
 
-// measure counts from when the first job has started, so that it does not matter how long a library
-// takes to start.
+// measure starts when the first job has started, so that a library's start-up time does not count.
 func (b *burnDown) measure(time.Duration) (sample, error) {
-	server := func() time.Duration { return 0 } // nobody tells
+	server := func() time.Duration { return 0 } // not measured
 	if d, ok := b.fleet.(interface{ serverCPU() time.Duration }); ok {
 		server = d.serverCPU
 	}

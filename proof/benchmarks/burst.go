@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// In a burst all workers acquire at the same moment, like timers that are due together. The value
-// is how long it takes (ms) until each has its answer. Releasing before the next burst is not
-// counted.
+// In a burst, all workers acquire at the same moment, like timers that are due together. The value
+// is the time (ms) until each has its answer. Releasing before the next burst does not count.
 type burst struct{ *cycles }
 
 func (b burst) measure(window time.Duration) (sample, error) {
@@ -44,8 +43,8 @@ func (b burst) measure(window time.Duration) (sample, error) {
 	return sample{Value: median(took), Did: float64(attempts)}, nil
 }
 
-// atOnce has so many workers acquire at the same moment, and returns how long it took until the
-// last had its answer. Then it releases all that was granted.
+// atOnce lets workers acquire at the same moment, and returns the time until the last one has its
+// answer. Then it releases all grants.
 func (c *cycles) atOnce(workers int) (answered time.Duration, granted int, err error) {
 	releases, errs := make([]func() error, workers), make([]error, workers)
 	start := make(chan struct{})

@@ -14,21 +14,21 @@ import (
 	"time"
 )
 
-// CPU time and memory are measured in a process of their own: this program again, with a spec
-// instead of flags. It sets itself up, prints a line, and then measures for as long as each line
-// that it reads says. It ends with its standard input.
+// CPU time and memory are measured in a separate process: this program, started with a spec instead
+// of flags. It sets itself up, prints a line, and then measures for the duration in each line that
+// it reads. It ends when its standard input does.
 
-// A spec says what a child is to do.
+// A spec tells a child what to measure.
 type spec struct {
-	Kind    string        // one of kinds
+	Kind    string        // a key of kinds
 	N       int           // timers, or leases
-	Metrics bool          // the scheduler has a registry
-	Redis   string        // address; "": no store
-	Warm    time.Duration // how long it runs before it is measured
-	Bytes   bool          // report how much memory each timer takes
-	Fired   bool          // report it again after they have fired, which takes some seconds
-	Value   string        // which extra figure of a scheduler is its value
-	Every   time.Duration // period of all timers, 0: random; of the heartbeat
+	Metrics bool          // register the scheduler's metrics
+	Redis   string        // address, or "" for no store
+	Warm    time.Duration // run this long before measuring
+	Bytes   bool          // report the memory per timer
+	Fired   bool          // report it again after they have fired, some seconds later
+	Value   string        // the extra figure of a scheduler that is its value
+	Every   time.Duration // period of all timers (0: random), or of the heartbeat
 	AtOnce  bool          // all timers are due at the same instants
 
 	Postgres string        // data source name of a relay's database
@@ -36,7 +36,7 @@ type spec struct {
 	Name     string        // of a relay
 }
 
-// kinds has what a child can set up, by the kind of its spec.
+// kinds maps the kind of a spec to a function that sets up the child.
 var kinds = map[string]func(spec) (runner, error){
 	"tickslot":           tickslotFires,
 	"robfig":             robfigFires,
@@ -50,11 +50,11 @@ var kinds = map[string]func(spec) (runner, error){
 
 const childFlag = "child"
 
-// profiles is where CPU profiles go; "": nowhere. Children get it as a variable of their
-// environment.
+// profilesEnv names the directory for CPU profiles, or "". It is an environment variable so that
+// children inherit it.
 const profilesEnv = "TICKSLOT_BENCH_PROFILES"
 
-// child is main in a child.
+// child is main in a child process.
 func child(text string) error {
 	var s spec
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
@@ -80,7 +80,7 @@ func child(text string) error {
 	for {
 		var window time.Duration
 		if err := in.Decode(&window); errors.Is(err, io.EOF) {
-			return nil // whatever still runs ends with the process
+			return nil // the process ends, and with it all that still runs
 		} else if err != nil {
 			return err
 		}
@@ -108,14 +108,14 @@ func profile(path string) (stop func(), err error) {
 	}, nil
 }
 
-// A childRunner is the parent's end of a child.
+// A childRunner is the parent's side of a child.
 type childRunner struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Reader
 }
 
-// inChild is a case in a process of its own.
+// inChild returns a function that starts a case in its own process.
 func inChild(s spec) func() (runner, error) {
 	return func() (runner, error) {
 		text, err := json.Marshal(s)
@@ -173,14 +173,14 @@ func (c *childRunner) close() error {
 	return errors.Join(err, c.cmd.Wait())
 }
 
-// kill ends the child as if its machine had lost power.
+// kill kills the child, as if its machine had lost power.
 func (c *childRunner) kill() error {
 	err := c.cmd.Process.Kill()
-	_ = c.cmd.Wait() // it says that it was killed
+	_ = c.cmd.Wait() // it returns the error of a killed process
 	return err
 }
 
-// cpu is the CPU time that this process has used.
+// cpu returns the CPU time of this process.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// commits is how long after its commit a message is delivered, if messages are appended one by one.
-// The value is the median in ms.
+// commits measures how long after its commit a message is delivered, if messages are appended one
+// by one. The value is the median in ms.
 type commits struct {
 	fleet
 	had chan time.Time
@@ -27,7 +27,7 @@ func committed(name string, s side) Case {
 			_, err = m.one()
 		}
 		if err == nil {
-			time.Sleep(settled) // those that listen have heard themselves
+			time.Sleep(settled) // listeners have received their own notification
 			_, err = m.one()
 		}
 		if err != nil {
@@ -37,11 +37,11 @@ func committed(name string, s side) Case {
 	}}
 }
 
-// settled is how long a fleet has to connect whatever it uses.
+// settled is how long a fleet has to open its connections.
 const settled = 500 * time.Millisecond
 
-// one appends a message, and returns how long after the commit it is delivered: 0 if whoever polls
-// has found it before the producer knows that it is committed.
+// one appends a message, and returns the time from its commit to its delivery. It returns 0 if a
+// polling relay delivers before the producer knows of the commit.
 func (c *commits) one() (time.Duration, error) {
 	if err := c.queue(atOnceDue(1)); err != nil {
 		return 0, err

@@ -11,16 +11,16 @@ import (
 // errBusy is the refusal of a lock: an attempt with nothing to release.
 var errBusy = errors.New("busy")
 
-// A taker takes a lock for a worker, and returns how to release it.
+// A taker takes a lock for a worker, and returns a function that releases it.
 type taker func(worker int) (release func() error, err error)
 
-// A proof is a counter that the server keeps. It shows that a case really did what it counts.
+// A proof is a counter on the server. It shows that a case really did the work that it counts.
 type proof struct {
 	count   func() (float64, error)
-	attempt float64 // by how much each attempt increases it, at least
-	grant   float64 // by how much each grant with its release increases it, on top of that
+	attempt float64 // least increase per attempt
+	grant   float64 // least additional increase per grant and its release
 
-	used func() (seconds float64, err error) // CPU time of the server; nil: not known
+	used func() (seconds float64, err error) // CPU time of the server, or nil
 }
 
 // cpu returns the CPU time of the server, in seconds, or 0.
@@ -31,17 +31,17 @@ func (p proof) cpu() (float64, error) {
 	return p.used()
 }
 
-// proofNoise is the share of what is counted here that the proof must show at least: asynchronous
+// proofNoise is the least share of the counted operations that the proof must show. Asynchronous
 // clients may still have calls in flight when a window ends.
 const proofNoise = 0.9
 
-// cycles has workers take and release locks.
+// cycles makes workers take and release locks.
 type cycles struct {
 	workers int
 	take    taker
 	proof   proof
-	value   func(took []time.Duration) float64 // of the sorted times of all attempts; nil: grants per second
-	allHeld bool                               // others hold every slot: each attempt must be refused
+	value   func(took []time.Duration) float64 // of the sorted attempt times; nil: grants per second
+	allHeld bool                               // others hold every slot, so each attempt must be refused
 	warm    bool                               // each worker has made its first cycle
 	stop    []func() error
 }
@@ -141,12 +141,12 @@ func (c *cycles) measure(window time.Duration) (sample, error) {
 	return s, nil
 }
 
-// medianTime of sorted times, in µs.
+// medianTime returns the median of sorted times, in µs.
 func medianTime(took []time.Duration) float64 {
 	return float64(took[len(took)/2].Nanoseconds()) / 1e3
 }
 
-// meanTime of times, in µs.
+// meanTime returns the mean, in µs.
 func meanTime(took []time.Duration) float64 {
 	var sum time.Duration
 	for _, t := range took {
@@ -155,8 +155,8 @@ func meanTime(took []time.Duration) float64 {
 	return float64(sum.Nanoseconds()) / 1e3 / float64(len(took))
 }
 
-// warmUp has each worker acquire and release once before the first round, so that no worker is
-// measured while it connects or prepares its statements. One worker does so before the others.
+// warmUp makes each worker acquire and release once before the first round, so that connecting and
+// preparing statements is not measured. One worker goes first.
 func (c *cycles) warmUp() error {
 	workers := c.workers
 	if c.warm {
@@ -172,7 +172,7 @@ func (c *cycles) warmUp() error {
 	return errors.Join(errs...)
 }
 
-// once takes and releases once.
+// once acquires and releases once.
 func (c *cycles) once(worker int) error {
 	release, err := c.take(worker)
 	switch {

@@ -12,18 +12,19 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// pgDatabase is a database of the run's Postgres that a fleet has for itself.
+// A pgDatabase is a database in the run's Postgres for one fleet.
 type pgDatabase struct {
 	server *postgresServer
 	name   string
 	admin  *pgxpool.Pool
 	pools  []*pgxpool.Pool
-	wire   *sqltest.CountingProxy // nil: nobody counts
+	wire   *sqltest.CountingProxy // nil if not counted
 }
 
 var databases atomic.Int64
 
-// newDatabase makes an empty one. If counted, all pools go through a proxy, which costs time.
+// newDatabase creates an empty database. If counted, all pools go through a proxy, which adds
+// latency.
 func (p *postgresServer) newDatabase(counted bool) (*pgDatabase, error) {
 	d := &pgDatabase{server: p, name: fmt.Sprint("fleet", databases.Add(1))}
 	_, err := p.admin.Exec(ctx, "CREATE DATABASE "+d.name)
@@ -53,10 +54,10 @@ func (p *pgDatabase) newPool(addr string, size int) (*pgxpool.Pool, error) {
 	return pool, err
 }
 
-// workerConnections is how many the pool of a worker, or of a client, has at most.
+// workerConnections is the size of a worker's or client's pool.
 const workerConnections = 10
 
-// pool makes one for a worker, as in a process of its own.
+// pool opens a pool for a worker, as a separate process would.
 func (p *pgDatabase) pool() (*pgxpool.Pool, error) {
 	addr := p.server.Addr()
 	if p.wire != nil {
@@ -88,7 +89,7 @@ func (p *pgDatabase) asked() (statements, trips int64, err error) {
 	return p.wire.Statements(), p.wire.RoundTrips(), nil
 }
 
-// hold begins a transaction that takes a snapshot and then stays idle, like a forgotten reporting
+// hold begins a transaction that takes a snapshot and stays idle, like a forgotten reporting
 // session.
 func (p *pgDatabase) hold() (release func() error, err error) {
 	tx, err := p.admin.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})

@@ -1,5 +1,5 @@
-// Command benchmarks measures tickslot beside its rivals and beside floors that nothing can beat,
-// on servers that it starts itself. It attacks the figures that the documents state.
+// Command benchmarks compares tickslot with other libraries, and with lower bounds that no library
+// can beat, on servers that it starts itself. It attacks the figures in the documents.
 //
 //	go run . -short            one line of JSON per claim, in two minutes (make bench WHAT=short)
 //	go run . -results .        RESULTS.md and the plots, in an hour (make bench WHAT=all)
@@ -10,29 +10,28 @@
 //
 // # How
 //
-// On a busy machine a figure says little, but a ratio within one run is reliable. So all cases of a
-// group are measured once per round, in an order that rotates from round to round, and what is
-// reported is the median over the rounds of the ratio within a round, with the least and the
-// greatest. Every group measures tickslot twice: the ratio of the two, which should be 1, is how
-// much of the other ratios is noise. Before the first round each worker makes one cycle, so that
-// all are connected.
+// On a busy machine, an absolute figure says little, but a ratio within one run is reliable. So all
+// cases of a group are measured once per round, in an order that rotates. The result is the median
+// over all rounds of the ratio within a round, with minimum and maximum. Every group measures
+// tickslot twice: how far the ratio of the two is from 1 shows the noise. Before the first round,
+// each worker makes one cycle, so that all are connected.
 //
-// CPU time and memory (schedulers, heartbeats) are measured in processes of their own, one per
-// case, so that the garbage of one is not collected at the expense of another.
+// CPU time and memory (schedulers, heartbeats) are measured in separate processes, one per case, so
+// that one case does not pay for collecting the garbage of another.
 //
-// Durable runs are measured beside libraries for jobs, and the outbox beside libraries that are
-// used as one, each with a fleet of workers and a database of its own. Their windows are long, so
-// there are fewer rounds.
+// Durable runs are compared with job libraries, and the outbox with libraries that are used as one.
+// Each has a fleet of workers and its own database. Their windows are long, so there are fewer
+// rounds.
 //
-// A case that fails ends the benchmark: an error is not a slow figure. A case that did less than it
-// claims is an error, too: each has a proof, a counter that its server or its handlers keep, which
-// must have grown with what was counted here.
+// A failing case ends the benchmark, because an error is not a slow figure. A case that did less
+// than it claims is also an error. So each case has a proof: a counter of its server or its
+// handlers that must have grown by the counted amount.
 //
 // # What is not promised
 //
 // Client and servers share one machine, without a network between them. A round trip takes 20 to 60
-// µs here and ten times that elsewhere, so what is saved in round trips is understated; what is
-// saved in CPU time is not.
+// µs here and ten times that elsewhere, so savings in round trips are understated. Savings in CPU
+// time are not.
 //
-// It is a module of its own, so that no user has the rivals in their module graph.
+// It is a separate module, so that users do not get these libraries in their module graph.
 package main

@@ -10,41 +10,41 @@ import (
 	"time"
 )
 
-// A Case is one way to do the thing that a group compares.
+// A Case is one implementation in a group's comparison.
 type Case struct {
 	Name     string
 	Open     func() (runner, error)
-	FullOnly bool // not measured with -short: a rival without a target
+	FullOnly bool // not measured with -short: no target depends on it
 }
 
-// A runner is a case that has been set up, and can be measured again and again.
+// A runner is a case that has been set up and can be measured repeatedly.
 type runner interface {
 	measure(window time.Duration) (sample, error)
 	close() error
 }
 
-// A sample is what a case did in one round.
+// A sample is the result of a case in one round.
 type sample struct {
 	Value float64            // in the unit of the group
-	Did   float64            // how many operations it did; 0 is an error
+	Did   float64            // number of operations; 0 is an error
 	Extra map[string]float64 // further figures
 	Error string             `json:",omitempty"` // of a case in another process
 }
 
-// How the cases of a group share the machine.
+// sharing says how the cases of a group share the machine.
 type sharing uint8
 
 const (
-	// inTurns: all are opened once, and measured one after the other in each round.
+	// inTurns opens all cases once, and measures one after the other in each round.
 	inTurns sharing = iota
-	// reopened: each is opened, measured and closed in each round. For cases that load the machine
-	// while they are open.
+	// reopened opens, measures and closes each case in each round. It is for cases that load the
+	// machine while they are open.
 	reopened
-	// together: all are opened once, and measured at the same time. Each is in a process of its
-	// own, or hardly loads the machine.
+	// together opens all cases once, and measures them at the same time. Each case is in its own
+	// process or hardly loads the machine.
 	together
-	// caseByCase: each is opened, measured in all rounds, and closed, before the next is opened.
-	// Where reopened would take too long.
+	// caseByCase opens a case, measures it in all rounds, and closes it before it opens the next.
+	// It is for cases where reopened would take too long.
 	caseByCase
 )
 
@@ -52,52 +52,52 @@ const (
 type Group struct {
 	Name      string
 	Unit      string
-	Less      bool // less is better
+	Less      bool // lower is better
 	Sharing   sharing
 	Window    time.Duration
-	Rounds    int  // at most, for groups whose window is long; 0: as many as all others
-	NoControl bool // tickslot is not measured a second time
+	Rounds    int  // maximum for groups with long windows; 0: no maximum
+	NoControl bool // do not measure tickslot a second time
 	Cases     []Case
 	Claims    []Claim
-	Begin     func() error // before the cases are opened
-	Plot      string       // the plot that the figures go to; see plots.go
+	Begin     func() error // called before the cases are opened
+	Plot      string       // the plot for the figures; see plots.go
 }
 
-// A Claim is a figure that has a target: a ratio to a peer's, or a bound of its own. Without a
-// target it is a ratio that is published.
+// A Claim is a figure with a target: a ratio to another case, or a bound. Without a target, it is a
+// published ratio.
 type Claim struct {
 	Name   string
 	Ours   string  // default: the first case
-	Peer   string  // "": Bound is the peer
-	Key    string  // which of the Extra figures; default: the value
+	Peer   string  // "": compare with Bound
+	Key    string  // a key of Extra; default: the value
 	Unit   string  // default: the group's
 	Bound  float64 // in the unit
 	Target float64 // of the ratio; 0: none
 	AtMost bool    // Target is the most that the ratio of ours to theirs may be; default: the least
-	OnTime bool    // it is met only if all that is due fires
+	OnTime bool    // also requires that all due ticks fire
 }
 
 const again = " (again)"
 
-// believable is how far from 1 the control of a group may be, as a factor, before its figures are
-// doubted.
+// believable is the largest deviation from 1, as a factor, of a group's control. Beyond it, the
+// group's figures are doubtful.
 const believable = 1.25
 
-// leastOnTime is how much (%) of what is due has to fire. In a short window there may be a little
-// less by chance.
+// leastOnTime is the percentage of due ticks that must fire. In a short window, a few may be
+// missing by chance.
 const leastOnTime = 95
 
-// A Figure is a case's, over all rounds.
+// A Figure is the result of a case over all rounds.
 type Figure struct {
 	Case   string
 	Value  spread
-	Ratio  spread // to the first case's, as better or worse
+	Ratio  spread // to the first case; above 1 is better
 	Extra  map[string]spread
 	values []float64
 	extra  map[string][]float64
 }
 
-// A Verdict is the result of a claim. The first fields are the line of JSON.
+// A Verdict is the result of a claim. The first fields form the line of JSON.
 type Verdict struct {
 	Case      string  `json:"case"`
 	Tickslot  float64 `json:"tickslot"`
@@ -107,7 +107,7 @@ type Verdict struct {
 	Ratio     float64 `json:"ratio"`
 	Target    float64 `json:"target"`
 	Met       bool    `json:"met"`
-	// Is says whether the ratio has to be at least or at most the target.
+	// Is says whether the ratio must be at least or at most the target.
 	Is      string  `json:"is"`
 	Min     float64 `json:"min"`     // of the ratios of the rounds
 	Max     float64 `json:"max"`     //
@@ -120,10 +120,10 @@ type Result struct {
 	Group    Group
 	Rounds   int
 	Figures  []Figure
-	Control  spread // tickslot beside itself
+	Control  spread // tickslot compared with itself
 	Verdicts []Verdict
 	Took     time.Duration
-	Err      error // it could not be measured
+	Err      error // why it could not be measured
 }
 
 // run measures a group.
@@ -173,7 +173,7 @@ func (g Group) run(rounds int, full bool) (Result, error) {
 	return r, nil
 }
 
-// failed is the result of a group that could not be measured: none of its claims is met.
+// failed is the result of a group that could not be measured. None of its claims is met.
 func (g Group) failed(err error) Result {
 	r := Result{Group: g, Err: err}
 	for _, c := range g.Claims {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A script of values, one per round.
+// A fake returns scripted values, one per round.
 type fake struct {
 	values []float64
 	did    float64
@@ -37,8 +37,8 @@ func scripted(name string, values ...float64) Case {
 	return Case{Name: name, Open: func() (runner, error) { return &fake{values: slices.Clone(values), did: 1}, nil }}
 }
 
-// Fails when the middle of an even number is taken for one of the two, or the list is not sorted
-// first (or is sorted in place).
+// Fails when the median of an even number of values is one of the middle two, when the list is not
+// sorted first, or when it is sorted in place.
 func TestMedian(t *testing.T) {
 	for _, c := range []struct {
 		list []float64
@@ -60,7 +60,7 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-// Fails when a case comes first twice in n rounds, or never, or a round leaves one out.
+// Fails when a case comes first twice in n rounds or never, or a round omits one.
 func TestRotation(t *testing.T) {
 	const n = 5
 	firsts := map[int]bool{}
@@ -76,8 +76,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// Fails when the ratio is that of the medians (here 3) instead of the median of the ratios within a
-// round: a machine that is slow for a round is slow for both.
+// Fails when the result is the ratio of the medians (here 3) instead of the median of the ratios
+// within a round. A machine that is slow for a round is slow for both cases.
 func TestRatioIsWithinARound(t *testing.T) {
 	g := Group{Cases: []Case{scripted("ours", 100, 20, 30), scripted("theirs", 50, 10, 10)},
 		Claims: []Claim{{Peer: "theirs", Target: 2}}}
@@ -93,8 +93,8 @@ func TestRatioIsWithinARound(t *testing.T) {
 	}
 }
 
-// Fails when less is taken for worse where it is better, or the other way round, or a bound is not
-// one.
+// Fails when a lower value counts as worse where lower is better, or the other way round, or when a
+// bound is not enforced.
 func TestVerdicts(t *testing.T) {
 	cases := []Case{scripted("ours", 10), scripted("theirs", 80)}
 	for _, c := range []struct {
@@ -124,7 +124,7 @@ func TestVerdicts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// fails when a control that was not measured is taken for one that was off
+	// Fails when a control that was not measured counts as one outside the limits.
 	if note := alone.Verdicts[0].Note; note != "" {
 		t.Error(note)
 	}
@@ -135,7 +135,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// Fails when a case that fails, or does nothing, is taken for a fast one.
+// Fails when a case that fails or does nothing counts as fast.
 func TestNothingIsNoWin(t *testing.T) {
 	for name, f := range map[string]*fake{
 		"did nothing":     {values: []float64{1e9}},
@@ -161,8 +161,8 @@ func TestNothingIsNoWin(t *testing.T) {
 	}
 }
 
-// Fails when cycles believe a case that its server knows nothing of, or that has no proof, or is
-// granted what is full.
+// Fails when cycles accept a case that its server knows nothing of, that has no proof, or that is
+// granted a full lock.
 func TestCyclesWantProof(t *testing.T) {
 	var commands float64
 	server := proof{count: func() (float64, error) { return commands, nil }, attempt: 1, grant: 1}
@@ -173,7 +173,7 @@ func TestCyclesWantProof(t *testing.T) {
 		return func() error { commands++; return nil }, nil
 	}
 	busy := func(int) (func() error, error) { commands++; return nil, errBusy }
-	calls := 0 // the first is not measured
+	calls := 0 // the first call is not measured
 	failing := func(int) (func() error, error) {
 		if calls++; calls > 1 {
 			return nil, errors.New("connection refused")
@@ -193,7 +193,7 @@ func TestCyclesWantProof(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		c    cycles
-		want string // of the error; "": none
+		want string // expected error, or ""
 	}{
 		{"honest", cycles{take: honest, proof: server}, ""},
 		{"does nothing", cycles{take: lazy, proof: server}, "the server knows of 0"},
@@ -215,8 +215,8 @@ func TestCyclesWantProof(t *testing.T) {
 	}
 }
 
-// Fails when a worker meets the server for the first time while it is measured, or all are warmed
-// up before each round.
+// Fails when a worker first contacts the server during the measurement, or when all are warmed up
+// before each round.
 func TestEachWorkerIsWarmedUpOnce(t *testing.T) {
 	const workers = 5
 	var calls [workers]atomic.Int32
@@ -236,8 +236,8 @@ func TestEachWorkerIsWarmedUpOnce(t *testing.T) {
 	}
 }
 
-// Fails when a burst counts the time of the releases, does not wait for the last answer, or accepts
-// a case that was granted fewer locks than it asked for, or whose server counted no commands.
+// Fails when a burst includes the time of the releases, does not wait for the last answer, or
+// accepts a case that got fewer locks than it asked for, or whose server counted no commands.
 func TestBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const workers = 4
@@ -273,14 +273,14 @@ func TestBurst(t *testing.T) {
 	})
 }
 
-// Fails when cases that load the machine by being there are open at the same time, or stay open, or
+// Fails when cases that load the machine while open are open at the same time or stay open, or when
 // rounds do not take turns.
 func TestSharing(t *testing.T) {
 	const rounds = 3
 	for _, c := range []struct {
 		sharing sharing
 		order   string // of two cases, without a control
-		opened  int    // of each
+		opened  int    // times each case is opened
 	}{
 		{inTurns, "ab ba ab", 1},
 		{reopened, "ab ba ab", rounds},
@@ -323,7 +323,7 @@ type closing struct {
 
 func (c closing) close() error { *c.open--; return c.fake.close() }
 
-// Fails when a bucket does not hold what belongs into it, or is wider than a 32nd.
+// Fails when a bucket holds wrong values, or is wider than 1/32.
 func TestHistogram(t *testing.T) {
 	for us := uint64(0); us < 1<<40; us = us*9/8 + 1 {
 		i := bucket(us)
@@ -344,7 +344,7 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
-// Fails when a field of the line of JSON has another name, or is too long to read.
+// Fails when a field of the JSON line is renamed, or a value is too long to read.
 func TestLineOfJSON(t *testing.T) {
 	line, err := json.Marshal(Verdict{Case: "c", Tickslot: 12345.678, Peer: "p", PeerValue: 0.012345678, Unit: "u",
 		Ratio: 1.23456789, Target: 1, Met: true, Is: "at least"}.rounded())

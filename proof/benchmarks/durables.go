@@ -19,9 +19,9 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A runDatabase is where tickslot's durable runs are.
+// A runDatabase is the database of tickslot's durable runs.
 type runDatabase interface {
-	store() (*durable.Store, error) // one more, as in another process
+	store() (*durable.Store, error) // another store, as another process would have
 	transact(func(durable.Tx) error) error
 	settle() error
 	count(query string) (int, error)
@@ -31,13 +31,13 @@ type runDatabase interface {
 	close() error
 }
 
-// durableSide is tickslot's. What is not set is as by default.
+// durableSide configures tickslot. Zero values mean defaults.
 type durableSide struct {
 	open      func() (runDatabase, error)
 	config    durable.Config
 	handler   durable.HandlerOptions
-	schedules int // due in a long time
-	ticking   int // schedules that are due each second, spread over it
+	schedules int // not due during the measurement
+	ticking   int // schedules due each second, spread over it
 }
 
 // durableFleet is a fleet of tickslot's workers.
@@ -110,7 +110,7 @@ func (d *durableFleet) start() error {
 	})
 }
 
-// queue triggers one run by itself, and many in transactions. Then it notifies.
+// queue triggers one run separately, and many in transactions. Then it notifies.
 func (d *durableFleet) queue(due []time.Time) error {
 	var err error
 	if len(due) == 1 {
@@ -147,13 +147,13 @@ func (d *durableFleet) trigger(tx durable.Tx, at time.Time) error {
 	return err
 }
 
-// done counts what has its attempt in the history.
+// done counts the runs that have an attempt in the history.
 func (d *durableFleet) done() (int, error) {
 	return d.count("SELECT count(*) FROM tickslot_durable_runs AS r JOIN tickslot_durable_attempts AS a " +
 		"ON a.run_id = r.id WHERE r.state = 'succeeded' AND a.outcome = 'ok'")
 }
 
-// serverCPU is that of Postgres.
+// serverCPU returns the CPU time of Postgres.
 func (d *durableFleet) serverCPU() time.Duration {
 	if onPostgres, ok := d.runDatabase.(*runsOnPostgres); ok {
 		return onPostgres.serverCPU()
@@ -169,10 +169,10 @@ func (d *durableFleet) close() (err error) {
 	return errors.Join(err, d.runDatabase.close())
 }
 
-// runsOnPostgres is a database of the run's Postgres.
+// runsOnPostgres is a database in the run's Postgres.
 type runsOnPostgres struct {
 	*pgDatabase
-	client *pgxpool.Pool // of the first store
+	client *pgxpool.Pool // the pool of the first store
 }
 
 func (p *postgresServer) runs(counted bool) func() (runDatabase, error) {
@@ -201,11 +201,11 @@ func (r *runsOnPostgres) transact(f func(durable.Tx) error) error {
 	return tx.Commit(ctx)
 }
 
-// runsOnSQLite is a file in a folder of its own.
+// runsOnSQLite is a file in its own directory.
 type runsOnSQLite struct {
 	dir  string
 	dbs  []*sql.DB
-	only *durable.Store // of all workers and the client, so that Notify reaches them
+	only *durable.Store // shared by all workers and the client, so that Notify reaches them
 }
 
 func newRunsOnSQLite() (runDatabase, error) {

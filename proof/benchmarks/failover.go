@@ -13,27 +13,27 @@ import (
 	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 )
 
-// failOver is how long after the kill of the relay that delivers another one has delivered, in
-// seconds. Each relay is a process, and messages come all the time.
+// failOver measures the seconds from the kill of the delivering relay to the first delivery by
+// another one. Each relay is a process, and messages arrive all the time.
 type failOver struct {
 	fleet
 	database *pgDatabase
 	ttl      time.Duration
-	relays   map[string]*childRunner // by their names
+	relays   map[string]*childRunner // by name
 	started  int
 }
 
 const (
-	// appendPause is between two messages.
+	// appendPause is the time between two messages.
 	appendPause = 20 * time.Millisecond
-	// longestOver is how much longer than it may take a fail-over is waited for.
+	// longestOver is how long to wait for a failover beyond its limit.
 	longestOver = 30 * time.Second
 )
 
-// failsOver is a case of two processes.
+// failsOver is a case with two processes.
 func failsOver(name string, s outboxSide, ttl time.Duration) Case {
 	return Case{Name: name, Open: func() (runner, error) {
-		f, err := s.fleet(0, 0, nil) // the producer only
+		f, err := s.fleet(0, 0, nil) // only the producer
 		if err != nil {
 			return nil, err
 		}
@@ -47,7 +47,7 @@ func failsOver(name string, s outboxSide, ttl time.Duration) Case {
 	}}
 }
 
-// relay starts one more.
+// relay starts another relay.
 func (f *failOver) relay() error {
 	f.started++
 	name := fmt.Sprint("relay ", f.started)
@@ -81,8 +81,8 @@ func (f *failOver) measure(time.Duration) (sample, error) {
 	return sample{Value: took, Did: 1, Extra: map[string]float64{"TTL s": f.ttl.Seconds()}}, f.relay()
 }
 
-// delivered appends messages until somebody has delivered one of them, and returns who. Not is
-// somebody else.
+// delivered appends messages until a relay other than not has delivered one, and returns that
+// relay's name.
 func (f *failOver) delivered(not string, within time.Duration) (who string, err error) {
 	var first int64
 	row := f.database.admin.QueryRow(ctx, "SELECT coalesce(max(seq), 0) FROM tickslot_outbox")
@@ -109,7 +109,7 @@ func (f *failOver) close() (err error) {
 	return errors.Join(err, f.fleet.close())
 }
 
-// relayInChild runs a relay that is never measured itself.
+// relayInChild runs a relay, which is not measured itself.
 func relayInChild(s spec) (runner, error) {
 	pool, err := pgxpool.New(ctx, s.Postgres)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Every scheduler gets the same timers: periods between 1 and 10 s at random, to the millisecond,
-// and a handler that counts.
+// Every scheduler gets the same timers: random periods between 1 and 10 s, to the millisecond, and
+// a handler that counts.
 
 func periods(s spec) []time.Duration {
 	random := rand.New(rand.NewPCG(1, 2))
@@ -37,21 +37,21 @@ func periods(s spec) []time.Duration {
 	return list
 }
 
-// onTime is the share of due ticks that fired in a window. A scheduler that fires less needs less
-// time.
+// onTime is the percentage of due ticks that fired in a window. A scheduler that fires less needs
+// less CPU time.
 const onTime = "fired %"
 
-// fires counts how often a scheduler calls its handlers, and how late.
+// fires counts a scheduler's calls to its handlers, and their delays.
 type fires struct {
 	spec
 	periods  []time.Duration
-	start    time.Time // when all periods began, of schedulers that count from there; zero: ticks lie anywhere
+	start    time.Time // when all periods began, for schedulers that count from there; zero: ticks are at any instant
 	count    atomic.Int64
 	late     histogram
-	waiting  float64 // bytes per timer before anything has fired
-	loaded   float64 // and before the first window; 0: not yet measured
+	waiting  float64 // bytes per timer before any has fired
+	loaded   float64 // bytes per timer before the first window; 0: not yet measured
 	baseline uint64
-	keep     any // what must not be collected before its memory is measured
+	keep     any // must not be collected before memory is measured
 }
 
 func newFires(s spec, list []time.Duration) *fires {
@@ -60,7 +60,7 @@ func newFires(s spec, list []time.Duration) *fires {
 	return f
 }
 
-// ready is called once everything is registered, before anything fires.
+// ready is called when everything is registered and nothing has fired yet.
 func (f *fires) ready() {
 	if f.Bytes {
 		f.waiting = f.perTimer()
@@ -69,7 +69,7 @@ func (f *fires) ready() {
 
 func (f *fires) perTimer() float64 { return (float64(inUse()) - float64(f.baseline)) / float64(f.N) }
 
-// inUse is how many bytes there are after a collection.
+// inUse returns the bytes in use after a garbage collection.
 func inUse() uint64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -77,7 +77,7 @@ func inUse() uint64 {
 	return m.HeapAlloc + m.StackInuse
 }
 
-// expected is how many calls are due in a window.
+// expected returns the number of calls that are due in a window.
 func (f *fires) expected(began time.Time, elapsed time.Duration) (n float64) {
 	for _, period := range f.periods {
 		if f.start.IsZero() {
@@ -99,7 +99,7 @@ func (f *fires) close() error { return nil }
 func (f *fires) measure(window time.Duration) (sample, error) {
 	if f.Fired && f.loaded == 0 {
 		f.loaded = f.perTimer()
-		// the collection takes a while and the whole machine: let the ticks that it delayed pass
+		// The collection takes a while and loads the whole machine, so let the delayed ticks pass.
 		time.Sleep(2 * time.Second)
 	}
 	f.late.reset()
@@ -128,10 +128,10 @@ func (f *fires) measure(window time.Duration) (sample, error) {
 	return s, nil
 }
 
-// tickslotFires has no store unless the spec says so.
+// tickslotFires has no store unless the spec names one.
 func tickslotFires(s spec) (runner, error) {
 	list := periods(s)
-	names := make([]string, s.N) // allocated before the memory is measured: they are the user's
+	names := make([]string, s.N) // allocated before memory is measured, because they belong to the user
 	for i := range names {
 		names[i] = fmt.Sprintf("timer-%07d", i)
 	}
@@ -142,7 +142,7 @@ func tickslotFires(s spec) (runner, error) {
 		}
 		return nil
 	}
-	// processes that are measured together must not be due at the same instant
+	// Processes that are measured together must not be due at the same instants.
 	instant := time.Duration(os.Getpid()*17%60) * time.Second
 	timers := make([]timer.Timer, s.N)
 	for i := range timers {
@@ -158,10 +158,10 @@ func tickslotFires(s spec) (runner, error) {
 		config.Registerer = prometheus.NewRegistry()
 	}
 	if s.Redis != "" {
-		config.TTL = beatTTL // short, because a server that has just started grants no longer ones yet
+		config.TTL = beatTTL // short, because a server that has just started does not grant longer ones yet
 		config.Store = redislock.New(newClient(s.Redis), redislock.Options{
 			QuarantineTTL: config.TTL,
-			Prefix:        fmt.Sprint(os.Getpid(), ":"), // or it and its control would be a fleet, and share the ticks
+			Prefix:        fmt.Sprint(os.Getpid(), ":"), // separates it from its control, which has the same timers
 		})
 	}
 	scheduler, err := timer.New(config, timers...)
@@ -183,8 +183,8 @@ func tickslotFires(s spec) (runner, error) {
 	return f, nil
 }
 
-// bareWakes is the least that a scheduler which is due as often can cost: one time.Timer and, with
-// Redis, two PINGs each time, in place of an acquire and a release.
+// bareWakes is a lower bound for a scheduler that is due equally often: one time.Timer and, with
+// Redis, two PINGs per tick instead of an acquire and a release.
 func bareWakes(s spec) (runner, error) {
 	f := newFires(s, periods(s))
 	work := func() error { return nil }
@@ -207,8 +207,8 @@ func bareWakes(s spec) (runner, error) {
 	return f, nil
 }
 
-// delay is robfig's constant delay, to the millisecond instead of the second. It measures how late
-// robfig's loop is when it asks for the next time.
+// A delay is robfig's constant delay, to the millisecond instead of the second. It measures how
+// late robfig's loop asks for the next time.
 type delay struct {
 	period time.Duration
 	fires  *fires
@@ -238,8 +238,8 @@ func robfigFires(s spec) (runner, error) {
 	return f, nil
 }
 
-// gocronFires has the defaults. Its jobs do not know when they were due, so how late they are is
-// not measured.
+// gocronFires uses the defaults. Its jobs do not know when they were due, so their delay is not
+// measured.
 func gocronFires(s spec) (runner, error) {
 	list := periods(s)
 	f := newFires(s, list)
@@ -259,7 +259,7 @@ func gocronFires(s spec) (runner, error) {
 	return f, nil
 }
 
-// A histogram of durations, exact to one part in 32.
+// A histogram of durations is accurate to one part in 32.
 type histogram struct{ buckets [64 + 32*58]atomic.Int64 }
 
 func bucket(us uint64) int {
@@ -270,7 +270,7 @@ func bucket(us uint64) int {
 	return 64 + (e-1)*32 + int(us>>e) - 32
 }
 
-// lower is the least of a bucket.
+// lower returns the lower bound of a bucket.
 func lower(i int) uint64 {
 	if i < 64 {
 		return uint64(i)
@@ -287,7 +287,7 @@ func (h *histogram) reset() {
 	}
 }
 
-// quantile in milliseconds; 0 if nothing was added.
+// quantile returns a quantile in milliseconds, or 0 if the histogram is empty.
 func (h *histogram) quantile(q float64) float64 {
 	var total, seen int64
 	for i := range h.buckets {

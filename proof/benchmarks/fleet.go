@@ -8,33 +8,33 @@ import (
 	"time"
 )
 
-// A fleet is the workers of one library, with a database of their own, and a client that queues
-// jobs for them. They are goroutines of this process, each with connections of its own.
+// A fleet is the workers of one library, with their own database, and a client that queues jobs for
+// them. They are goroutines of this process, each with its own connections.
 type fleet interface {
-	// queue queues a job for each instant: one by itself, more in transactions of many. It tells
-	// the workers, if the library has a way to. A job of an instant that has passed is due at once.
+	// queue queues a job for each instant: a single job separately, several in large transactions.
+	// It notifies the workers if the library can. A job for a past instant is due at once.
 	queue(due []time.Time) error
-	// settle makes what was queued in bulk look as if it had been there for a while.
+	// settle makes jobs queued in bulk look as if they had been there for a while.
 	settle() error
-	// start returns when the workers run.
+	// start returns when the workers are running.
 	start() error
-	// done returns how many jobs have succeeded, as the database has it.
+	// done returns how many jobs have succeeded, according to the database.
 	done() (int, error)
-	// asked returns how many statements, or commands, and how many round trips the workers and the
-	// client have made. It fails if nobody counts them.
+	// asked returns how many statements or commands, and how many round trips, the workers and the
+	// client have made. It fails if they are not counted.
 	asked() (statements, trips int64, err error)
-	// hold holds the xmin horizon of the database until it is released.
+	// hold holds the database's xmin horizon until release is called.
 	hold() (release func() error, err error)
-	// dead returns how many rows no transaction sees that are still there.
+	// dead returns the number of dead rows that still exist.
 	dead() (int, error)
 	close() error
 }
 
-// A side makes fleets of a library: of so many workers, each with room for so many jobs at once,
-// which do this work, and are told when it was due.
+// A side creates fleets of a library with this many workers, each of which can run this many jobs
+// at once. The jobs call work with the instant at which they were due.
 type side func(workers, places int, work func(due time.Time)) (fleet, error)
 
-// A job is what all sides have as their payload.
+// A job is the payload on all sides.
 type job struct {
 	Due int64 `json:"due"` // in ns
 }
@@ -45,13 +45,13 @@ func jobDue(at time.Time) job { return job{Due: at.UnixNano()} }
 
 func (j job) at() time.Time { return time.Unix(0, j.Due) }
 
-// warnings go to where the tables go, so that the standard output has lines of JSON only.
+// warnings go to standard error, like the tables, so that standard output has only lines of JSON.
 var warnings = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 
-// batches is how many jobs a transaction queues at most.
+// batches is the maximum number of jobs that a transaction queues.
 const batches = 1000
 
-// inBatches calls f with some instants at a time.
+// inBatches calls f with a batch of instants at a time.
 func inBatches(due []time.Time, f func([]time.Time) error) error {
 	for part := range slices.Chunk(due, batches) {
 		if err := f(part); err != nil {
@@ -61,10 +61,10 @@ func inBatches(due []time.Time, f func([]time.Time) error) error {
 	return nil
 }
 
-// atOnceDue is a number of jobs that are due now.
+// atOnceDue returns n instants that are due now.
 func atOnceDue(n int) []time.Time { return slices.Repeat([]time.Time{time.Now()}, n) }
 
-// An arrival counts the jobs that were started, until all are.
+// An arrival counts started jobs until all have started.
 type arrival struct {
 	want  int64
 	n     atomic.Int64

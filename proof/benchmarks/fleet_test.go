@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// startLab starts the servers of a run.
+// startLab starts the servers for a run.
 func startLab(t *testing.T) *lab {
 	t.Helper()
 	l := &lab{}
@@ -29,11 +29,10 @@ func startLab(t *testing.T) *lab {
 	return l
 }
 
-// Each fleet does what was queued before it started and what is due later, not before it is due,
-// and its database has that.
+// Each fleet runs jobs that were queued before it started, and later ones not before they are due.
+// Its database records them.
 //
-// Fails when a side forgets jobs, loses the instant at which they are due, or counts in another
-// database.
+// Fails when a side loses jobs or their instants, or counts in another database.
 func TestFleets(t *testing.T) {
 	sqltest.RequirePostgres(t)
 	redistest.Require(t)

@@ -7,16 +7,16 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 )
 
-// A lab has what all groups share.
+// A lab is the state that all groups share.
 type lab struct {
 	full     bool
 	load     float64 // load average of the machine before the benchmark
-	commit   string  // of tickslot, before the plots are written; "": it is not known
+	commit   string  // tickslot's commit before the plots are written, or ""
 	redis    *redisServer
 	postgres *postgresServer
 }
 
-// window is how long a case is measured in a round.
+// window returns how long a case is measured in a round.
 func (l *lab) window(short, full time.Duration) time.Duration {
 	if l.full {
 		return full
@@ -24,7 +24,7 @@ func (l *lab) window(short, full time.Duration) time.Duration {
 	return short
 }
 
-// groups are all groups, in the order of the table of targets.
+// groups returns all groups in the order of the table of targets.
 func (l *lab) groups() []Group {
 	list := []Group{l.mutex(8), l.mutex(many), l.slot(8), l.slot(many), l.floor(), l.asynq(8), l.oneOfFifty()}
 	for _, percent := range []int{0, 90, 100} {
@@ -44,7 +44,7 @@ func (l *lab) groups() []Group {
 	return append(append(list, l.durable()...), l.outboxes()...)
 }
 
-// on is a case of cycles on Redis.
+// on is a case with cycles on Redis.
 func on(name string, open func() (*cycles, error)) Case {
 	return Case{Name: name, Open: func() (runner, error) {
 		c, err := open()
@@ -55,7 +55,7 @@ func on(name string, open func() (*cycles, error)) Case {
 	}}
 }
 
-// fullOnly marks a case that has no target, and is left out with -short.
+// fullOnly marks a case that has no target and is omitted with -short.
 func fullOnly(c Case) Case { c.FullOnly = true; return c }
 
 const (
@@ -63,8 +63,8 @@ const (
 	p50       = "µs (p50)"
 )
 
-// many is how many callers of one process it takes before sharing round trips pays. Callers always
-// share them, so one figure is compared with both targets.
+// many is the number of callers in one process from which on sharing round trips pays. Callers
+// always share them, so one figure is compared with both targets.
 const many = 64
 
 func (l *lab) mutex(c int) Group {
@@ -91,7 +91,7 @@ func (l *lab) mutex(c int) Group {
 	return g
 }
 
-// slotCycle takes a slot, with a tick, a fence and a holder, and releases it.
+// slotCycle takes a slot with a tick, a fence and a holder, and releases it.
 func (l *lab) slotCycle(c int) Case {
 	return on("tickslot slot and tick", func() (*cycles, error) {
 		return ours{slots: 5, tick: true, names: each("slot")}.on(l.redis, c)
@@ -120,7 +120,7 @@ func (l *lab) floor() Group {
 	}
 }
 
-// asynq: all workers share the semaphore, as its tasks do, and there is a slot for each.
+// asynq compares semaphores. All workers share one, as asynq's tasks do.
 func (l *lab) asynq(c int) Group {
 	const slots = 10
 	return Group{
@@ -153,7 +153,7 @@ func (l *lab) partlyHeld(o ours, workers, held int,
 	return c, nil
 }
 
-// holdOnce holds slots of a name that nobody holds yet: a case and its control share them.
+// holdOnce holds slots of a name unless they are already held. A case and its control share them.
 func (l *lab) holdOnce(name string, slots, held int) error {
 	store := l.redis.store(redislock.Options{})
 	defer store.Close()
@@ -198,7 +198,7 @@ func (l *lab) byN(percent int) Group {
 	return g
 }
 
-// naiveByN is for the plot beside byN.
+// naiveByN is plotted next to byN.
 func (l *lab) naiveByN(n int) Group {
 	name := fmt.Sprintf("N=%d", n)
 	return Group{
@@ -219,7 +219,7 @@ func (l *lab) naiveByN(n int) Group {
 	}
 }
 
-// Timers of one host, each with slots of which some are held.
+// The timers of one host, each with slots of which some are held.
 const dueTimers, dueSlots, dueHeld = 64, 50, 45
 
 func (l *lab) dueOurs() (*cycles, error) {
@@ -230,7 +230,7 @@ func (l *lab) dueNaive() (*cycles, error) {
 	return naiveLoop{dueSlots, dueHeld, each("burst")}.on(l.redis, dueTimers)
 }
 
-// burst is about timers that are due at the same moment.
+// burst measures timers that are due at the same moment.
 func (l *lab) burst() Group {
 	atOnce := func(name string, open func() (*cycles, error)) Case {
 		return Case{Name: name, Open: func() (runner, error) {
@@ -253,8 +253,7 @@ func (l *lab) burst() Group {
 	}
 }
 
-// steady is about the same timers, each of which is due again as soon as it has given its slot
-// back.
+// steady measures the same timers, each of which is due again as soon as it has released its slot.
 func (l *lab) steady() Group {
 	return Group{
 		Name: "64 timers again and again, N=50, 90 % held", Unit: perSecond, Window: l.window(60*time.Millisecond,
@@ -291,9 +290,9 @@ func (l *lab) heartbeat() Group {
 	return g
 }
 
-// warm is how long schedulers run before they are measured: until each timer has fired once, so
-// that what is allocated on the first call is there. With -short there is no time for that, and the
-// figure includes it.
+// warm returns how long schedulers run before the measurement: until each timer has fired once and
+// made its first-call allocations. With -short there is no time for that, and the figure includes
+// them.
 func (l *lab) warm() time.Duration { return l.window(1500*time.Millisecond, 11*time.Second) }
 
 func (l *lab) perFire(n int) Group {
@@ -336,8 +335,8 @@ func (l *lab) million() Group {
 	return g
 }
 
-// millionOfAMinute has a million timers at a rate that leaves a machine of two cores time: 16,667
-// fires a second, where the timers of million fire 256,000 times.
+// millionOfAMinute has a million timers at a rate that a two-core machine can handle: 16,667 fires
+// a second. In the group million they fire 256,000 times.
 func (l *lab) millionOfAMinute() Group {
 	s := spec{Kind: "tickslot", N: 1_000_000, Every: time.Minute, Warm: 65 * time.Second, Value: "p99 ms"}
 	return Group{
@@ -362,7 +361,7 @@ func (l *lab) rows() Group {
 	}
 }
 
-// An idle process has a thousand timers of a minute and nothing else to do.
+// An idle process has a thousand timers with a period of a minute, and nothing else to do.
 var idleTimers = spec{Kind: "tickslot", N: 1000, Every: time.Minute, Metrics: true, Warm: time.Second, Value: "core %"}
 
 const (
@@ -384,8 +383,8 @@ func idleClaims(how string) []Claim {
 	}
 }
 
-// idle is what Every(time.Minute) does: the names spread the timers over the minute, so that the
-// process wakes up 17 times a second.
+// idle measures Every(time.Minute). Its names spread the timers over the minute, so the process
+// wakes up 17 times a second.
 func (l *lab) idle() Group {
 	bare := idleTimers
 	bare.Kind = "wakes"
@@ -401,8 +400,8 @@ func (l *lab) idle() Group {
 	}
 }
 
-// idleAtOnce is what a cron expression does, or an Offset: all are due at the same instant, and the
-// window has one of these.
+// idleAtOnce measures a cron expression or an Offset: all timers are due at the same instant, and
+// the window contains one such instant.
 func (l *lab) idleAtOnce() Group {
 	s := idleTimers
 	s.AtOnce = true

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// horizon is a steady load of no-ops, while a transaction may keep vacuum from removing the rows
-// that nobody sees any more. The value is how many of them were carried out per second.
+// horizon is a steady load of no-ops, while an open transaction may keep vacuum from removing dead
+// rows. The value is the number of no-ops completed per second.
 type horizon struct {
 	fleet
 	held  bool
@@ -22,7 +22,7 @@ const (
 	offeredEvery  = 50 * time.Millisecond
 	offering      = 4 // clients
 	horizonPlaces = 50
-	// horizonParts is in how many parts of a window of minutes figures are shown.
+	// horizonParts is the number of parts of a window with separate figures.
 	horizonParts = 6
 )
 
@@ -104,7 +104,7 @@ func (h *horizon) offer(began time.Time, window time.Duration, queued *atomic.In
 	return nil
 }
 
-// byTime is the key of what happened up to an instant.
+// byTime returns the key of the figures up to an instant.
 func byTime(d time.Duration) string {
 	return fmt.Sprintf("%s%d:%02d", byTimePrefix, int(d.Minutes()), int(d.Seconds())%60)
 }

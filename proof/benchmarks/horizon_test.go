@@ -7,8 +7,7 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// Fails when what pretends to hold xmin does not, as with READ COMMITTED, or goes on after its
-// release.
+// Fails when hold does not hold xmin, as with READ COMMITTED, or holds it after its release.
 func TestHoldKeepsDeadRows(t *testing.T) {
 	sqltest.RequirePostgres(t)
 	p, err := startPostgres()
@@ -59,8 +58,8 @@ func TestHoldKeepsDeadRows(t *testing.T) {
 	}
 }
 
-// Fails when the columns of the table are not in the order of time, or the plot reads another time
-// than was written.
+// Fails when the table's columns are not ordered by time, or when the plot reads another time than
+// was written.
 func TestByTime(t *testing.T) {
 	last := ""
 	for at := 30 * time.Second; at <= 3*time.Minute; at += 30 * time.Second {

@@ -10,7 +10,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 )
 
-// hosts is the server's CPU time per attempt when so many hosts try the same ticks of one timer.
+// hosts measures the server's CPU time per attempt when this many hosts try the same ticks of one
+// timer.
 func (l *lab) hosts(n int) Group {
 	const slots = 5
 	return Group{
@@ -29,7 +30,7 @@ func (l *lab) hosts(n int) Group {
 	}
 }
 
-// oursOnHosts gives each host a store and a session of its own.
+// oursOnHosts gives each host its own store and session.
 func (l *lab) oursOnHosts(n, slots int) (runner, error) {
 	const name = "timer:hosts"
 	if err := l.redis.known(slots, name); err != nil {
@@ -60,7 +61,7 @@ func (l *lab) oursOnHosts(n, slots int) (runner, error) {
 	return p, nil
 }
 
-// A crowd of hosts tries the same tick at the same time, again and again. Each run lasts until all
+// A crowd of hosts tries the same tick at the same time, repeatedly. Each run lasts until all hosts
 // have tried.
 type crowd struct {
 	*cycles

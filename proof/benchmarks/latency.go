@@ -29,25 +29,25 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// A backend is a store for the table of latencies, with whatever it needs.
+// A backend is a store for the latency table, with its server and clients.
 type backend struct {
 	lock  dlock.DistributedLock
-	proof *proof         // nil: the fences of the slot, of which every grant has a higher one
+	proof *proof         // nil: use the slot's fences, which grow with every grant
 	stop  []func() error // in reverse order
 }
 
 func (b *backend) onClose(f func()) { b.stop = append(b.stop, func() error { f(); return nil }) }
 
 const (
-	// latencyTTL is short, because a server that has just started grants leases only once it is
-	// older than the longest.
+	// latencyTTL is short because a newly started server grants a lease only once its uptime
+	// exceeds the longest lease.
 	latencyTTL   = 3 * time.Second
 	latencySlots = 5
-	// away is the round trip to the servers that are not on this machine.
+	// away is the round trip to servers that are not on this machine.
 	away = 10 * time.Millisecond
 )
 
-// latency is how long one caller waits for a free slot, store by store.
+// latency measures how long one caller waits for a free slot, on each store.
 func (l *lab) latency() Group {
 	g := Group{
 		Name: "latency of an acquire, store by store", Unit: "µs (mean)", Less: true, Sharing: caseByCase,
@@ -73,7 +73,7 @@ func (l *lab) latency() Group {
 	return g
 }
 
-// oneCaller takes and releases a slot again and again.
+// oneCaller acquires and releases a slot repeatedly.
 func oneCaller(open func(*backend) error) (*cycles, error) {
 	b := &backend{}
 	c := &cycles{workers: 1, value: meanTime}
@@ -92,7 +92,7 @@ func oneCaller(open func(*backend) error) (*cycles, error) {
 	return c, nil
 }
 
-// taker takes slots as a timer does, each with a tick, and counts those whose fence has grown.
+// taker takes slots like a timer, each with a tick, and counts grants whose fence has grown.
 func (b *backend) taker() (taker, error) {
 	session, err := dlock.NewSession(b.lock, dlock.SessionOptions{TTL: latencyTTL, StoreTimeout: latencyTTL / 3})
 	if err != nil {
@@ -118,7 +118,7 @@ func (b *backend) taker() (taker, error) {
 	}, nil
 }
 
-// far opens a backend behind a proxy that makes a round trip take 10 ms longer.
+// far opens a backend behind a proxy that adds 10 ms to each round trip.
 func far(addr string, open func(proxied string) func(*backend) error) func(*backend) error {
 	return func(b *backend) error {
 		p, err := servertest.NewProxy(addr)
@@ -131,7 +131,7 @@ func far(addr string, open func(proxied string) func(*backend) error) func(*back
 	}
 }
 
-// onOneRedis is a server of its own, or the one behind the proxy.
+// onOneRedis uses its own server, or the one behind the proxy.
 func onOneRedis(proxied string) func(*backend) error {
 	return func(b *backend) error {
 		addr := proxied
@@ -174,7 +174,7 @@ func onCluster(b *backend) error {
 	return b.useRedis(redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs(), Password: servertest.Canary}))
 }
 
-// onRedlock has no fences: the servers count the commands.
+// onRedlock has no fences, so the servers count the commands.
 func onRedlock(b *backend) error {
 	var clients []redis.UniversalClient
 	for range 3 {
@@ -196,7 +196,7 @@ func onRedlock(b *backend) error {
 	return nil
 }
 
-// latency is Postgres with a table of its own, or the one behind the proxy.
+// latency uses Postgres with a separate table, or the one behind the proxy.
 func (p *postgresServer) latency(proxied string) func(*backend) error {
 	return func(b *backend) error {
 		config := p.admin.Config().Copy()

@@ -77,7 +77,7 @@ func run(full bool, folder string, only *regexp.Regexp, rounds int, profiles str
 			continue
 		}
 		r, err := profiled(profiles, g, func() (Result, error) { return g.run(rounds, full) })
-		if err != nil { // go on with the others
+		if err != nil { // continue with the other groups
 			fmt.Fprintln(os.Stderr, "benchmarks:", err)
 			failures = append(failures, err)
 			r = g.failed(err)
@@ -109,8 +109,8 @@ func run(full bool, folder string, only *regexp.Regexp, rounds int, profiles str
 	return errors.Join(failures...)
 }
 
-// profiled writes a profile of this process while it measures a group. Cases that run in processes
-// of their own write theirs.
+// profiled writes a profile of this process while it measures a group. Child processes write their
+// own.
 func profiled(folder string, g Group, measure func() (Result, error)) (Result, error) {
 	if folder == "" || g.Sharing != inTurns {
 		return measure()

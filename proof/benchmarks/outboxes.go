@@ -9,10 +9,10 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// outboxName is how the names of the groups about the outbox begin.
+// outboxName begins the names of the outbox groups.
 const outboxName = "outbox: "
 
-// outboxes are the groups about the outbox, and about the limit that River gets from tickslot.
+// outboxes returns the groups for the outbox, and for the limit that tickslot gives to River.
 func (l *lab) outboxes() []Group {
 	list := []Group{l.appended(), l.delivered(), l.committed(), l.killed(), l.afterHistory(), l.hotKey(), l.bridge()}
 	for i := range list {
@@ -25,11 +25,11 @@ const (
 	ourOutbox = "tickslot"
 	watermill = "watermill-sql"
 	riverBox  = "River"
-	// someKeys is how many keys the messages have, where the keys do not matter.
+	// someKeys is the number of keys in groups that do not measure keys.
 	someKeys = 1000
 	manyKeys = 10_000
 	oldRows  = 100_000
-	// leastRate is how many messages are to be delivered per second.
+	// leastRate is the target of messages delivered per second.
 	leastRate = 5000
 )
 
@@ -53,7 +53,7 @@ func (l *lab) appended() Group {
 	}
 }
 
-// backlog is how many messages wait when a fleet starts.
+// backlog returns how many messages wait when a fleet starts.
 func (l *lab) backlog() int {
 	if l.full {
 		return 20_000
@@ -61,8 +61,8 @@ func (l *lab) backlog() int {
 	return 4_000
 }
 
-// delivers is a case that delivers the backlog, with one relay or subscriber, or two clients of
-// River, of which all deliver.
+// delivers is a case that delivers the backlog with one relay or subscriber, or with two River
+// clients that both deliver.
 func (l *lab) delivers(name string, s side) Case {
 	workers, places := 1, outbox.DefaultMaxDeliveries
 	if name == riverBox {
@@ -125,7 +125,7 @@ func (l *lab) killed() Group {
 	}
 }
 
-// afterHistory is the delivery of messages whose table has been in use for long.
+// afterHistory measures delivery from a table that has been in use for a long time.
 func (l *lab) afterHistory() Group {
 	ours, theirs, jobs := l.relays(), l.watermills(), riverSide{postgres: l.postgres, config: quick, history: oldRows}
 	ours.history, theirs.history = oldRows, 2*oldRows
@@ -146,7 +146,7 @@ func (l *lab) afterHistory() Group {
 	}
 }
 
-// hotKey is the delivery of messages of many keys. The order of each is checked.
+// hotKey measures delivery of messages with many keys, and checks the order of each key.
 func (l *lab) hotKey() Group {
 	even, hot := l.relays(), l.relays()
 	even.keys, hot.keys, hot.hot = manyKeys, manyKeys, true
@@ -169,7 +169,7 @@ func (l *lab) hotKey() Group {
 	}
 }
 
-// bridge is River with tickslot's limit.
+// bridge measures River with tickslot's limit.
 func (l *lab) bridge() Group {
 	shape := slotShape{limit: 3, workers: 4, places: 4}
 	single := shape

@@ -16,7 +16,7 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// TestMain lets this program be a relay, too: see failOver.
+// TestMain lets this program run as a relay too: see failOver.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == childFlag {
 		exit(child(os.Args[2]))
@@ -24,11 +24,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Each fleet delivers what was appended before it started and after that, its database has that,
-// and what was there before is not counted. A message is appended in the transaction of the caller.
+// Each fleet delivers messages appended before and after its start. Its database records them, and
+// older messages do not count. A message is appended in the caller's transaction.
 //
-// Fails when a side forgets messages, counts in another database, counts the old ones, or appends
-// outside of the transaction.
+// Fails when a side loses messages, counts in another database, counts old messages, or appends
+// outside the transaction.
 func TestOutboxFleets(t *testing.T) {
 	sqltest.RequirePostgres(t)
 	redistest.Require(t)
@@ -91,8 +91,8 @@ func TestOutboxFleets(t *testing.T) {
 	}
 }
 
-// Fails when a message that overtakes another one of its key goes unnoticed, or one of another key
-// is taken for it.
+// Fails when a message that overtakes another with its key goes unnoticed, or when one with another
+// key is reported.
 func TestKeyOrder(t *testing.T) {
 	o := keyOrder{last: map[string]int64{}}
 	had := func(key string, seq int64) { o.had(outbox.Delivery{Message: outbox.Message{Key: key}, Seq: seq}) }
@@ -110,8 +110,8 @@ func TestKeyOrder(t *testing.T) {
 	}
 }
 
-// Fails when it is measured before the relay that delivers is dead, or another one is killed: it
-// takes longer than a heartbeat's pause, and not longer than TTL and RetryInterval with some room
+// Fails when it measures before the delivering relay is dead, or kills another one. A failover
+// takes longer than the pause between heartbeats, and at most TTL plus RetryInterval and a margin
 // for a busy machine.
 func TestFailOver(t *testing.T) {
 	sqltest.RequirePostgres(t)
@@ -135,7 +135,7 @@ func TestFailOver(t *testing.T) {
 	}
 }
 
-// Fails when River's clients have limits of their own, or none.
+// Fails when River's clients have separate limits or none.
 func TestBridge(t *testing.T) {
 	sqltest.RequirePostgres(t)
 	redistest.Require(t)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A part is a chapter of RESULTS.md with a date and a machine of its own. It can be measured alone,
-// which keeps the figures of the other parts.
+// A part is a chapter of RESULTS.md with its own date and machine. It can be measured alone, and
+// the figures of the other parts are kept.
 type part struct {
 	title    string
 	has      func(group string) bool
@@ -22,14 +22,14 @@ func isDurable(group string) bool { return strings.HasPrefix(group, durableName)
 
 func isOutbox(group string) bool { return strings.HasPrefix(group, outboxName) }
 
-// parts are all, in the order of RESULTS.md.
+// parts lists all parts in the order of RESULTS.md.
 var parts = []part{
 	{"Locks and timers", func(group string) bool { return !isDurable(group) && !isOutbox(group) }, settings},
 	{"Durable runs", isDurable, durableSettings},
 	{"Outbox", isOutbox, outboxSettings},
 }
 
-// of returns those of the results that are the part's.
+// of returns the results that belong to the part.
 func (p part) of(all []Result) (mine []Result) {
 	for _, r := range all {
 		if p.has(r.Group.Name) {
@@ -39,8 +39,8 @@ func (p part) of(all []Result) (mine []Result) {
 	return mine
 }
 
-// whole returns an error if a pattern matches some groups of a part and not all: the figures of the
-// others would be lost.
+// whole returns an error if a pattern matches only some groups of a part, because the figures of
+// the others would be lost.
 func whole(groups []Group, only *regexp.Regexp) error {
 	var errs []error
 	for _, p := range parts {
@@ -62,10 +62,10 @@ func whole(groups []Group, only *regexp.Regexp) error {
 	return errors.Join(errs...)
 }
 
-// heading is how a chapter begins.
+// heading returns the heading of a chapter.
 func heading(title string) string { return "\n## " + title + "\n" }
 
-// chapters returns the chapters that a file has, by their titles, with their headings.
+// chapters returns the chapters of a file by title, including their headings.
 func chapters(text string) map[string]string {
 	list := map[string]string{}
 	for _, p := range parts {
@@ -81,14 +81,14 @@ func chapters(text string) map[string]string {
 	return list
 }
 
-// An occasion is when and where something was measured.
+// An occasion is the time and place of a measurement.
 type occasion struct {
 	began   time.Time
-	warning string   // that the figures say little; "": none
-	machine []string // and versions
+	warning string   // that the figures say little, or ""
+	machine []string // including versions
 }
 
-// write writes what was measured to RESULTS.md, and leaves the other parts as they are.
+// write writes the results to RESULTS.md, and leaves the other parts unchanged.
 func write(folder string, all []Result, o occasion) error {
 	path := filepath.Join(folder, "RESULTS.md")
 	before, err := os.ReadFile(path)
@@ -112,7 +112,7 @@ func write(folder string, all []Result, o occasion) error {
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
-// chapter is the part in Markdown.
+// chapter returns the part as Markdown.
 func (p part) chapter(folder string, mine []Result, o occasion) (string, error) {
 	var b strings.Builder
 	b.WriteString(heading(p.title))

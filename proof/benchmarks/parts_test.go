@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// result is one of a group with a claim.
+// result returns the result of a group with one claim.
 func result(t *testing.T, group string, value float64) Result {
 	t.Helper()
 	r, err := Group{Name: group, Unit: "u", Plot: "runs", Cases: []Case{scripted("ours", value)},
@@ -20,8 +20,8 @@ func result(t *testing.T, group string, value float64) Result {
 	return r
 }
 
-// Fails when measuring one part loses the figures of the others, or keeps its own of the last time,
-// or a part changes by being kept.
+// Fails when measuring one part loses the figures of others or keeps its own old ones, or when a
+// kept part changes.
 func TestPartsAreWrittenByThemselves(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "RESULTS.md")
@@ -69,7 +69,7 @@ func TestAPartIsMeasuredAsAWhole(t *testing.T) {
 	}
 }
 
-// The file that is there has the parts that this program writes.
+// The existing file has the parts that this program writes.
 //
 // Fails when a heading is renamed, so that the next run would lose a part.
 func TestResultsHaveTheirParts(t *testing.T) {

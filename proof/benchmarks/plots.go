@@ -19,7 +19,7 @@ import (
 
 type plotted struct{ title, file string }
 
-// A point of a line, with the least and the greatest of its rounds.
+// A point of a line has the minimum and the maximum of its rounds.
 type point struct {
 	x float64
 	y spread
@@ -27,7 +27,7 @@ type point struct {
 
 type lines map[string][]point
 
-// plot writes those plots for which there are figures.
+// plot draws the plots that have figures.
 func plot(folder string, all []Result) ([]plotted, error) {
 	byN, byHosts, byTimers, byTime := lines{}, lines{}, lines{}, lines{}
 	for _, r := range all {
@@ -115,7 +115,7 @@ func (l lines) draw(title, x, y, file string, linear bool) error {
 		p.Add(line, dots, bars)
 		p.Legend.Add(name, line, dots)
 	}
-	// A log scale wants whole decades. There has to be room for the legend.
+	// A log scale needs whole decades, and the legend needs room.
 	if linear {
 		p.X.Min, p.Y.Min, p.Y.Max = 0, 0, 1.5*p.Y.Max
 	} else {
@@ -132,13 +132,13 @@ type series struct {
 
 var digits = regexp.MustCompile(`\d+`)
 
-// number is the first in the text.
+// number returns the first number in a text.
 func number(text string) float64 {
 	n, _ := strconv.ParseFloat(digits.FindString(text), 64)
 	return n
 }
 
-// seconds of minutes:seconds.
+// seconds parses minutes:seconds.
 func seconds(text string) float64 {
 	minutes, rest, _ := strings.Cut(text, ":")
 	return 60*number(minutes) + number(rest)

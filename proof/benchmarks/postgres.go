@@ -12,10 +12,10 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
 )
 
-// pgConnections is how many each side has in all.
+// pgConnections is the total number of connections of each side.
 const pgConnections = 16
 
-// prepare makes the tables, and holds slots in both.
+// prepare creates the tables and holds slots in both.
 func (p *postgresServer) prepare(slots, held int) error {
 	const table = `DROP TABLE IF EXISTS naive; CREATE TABLE naive (name text, slot int, token text, expires_at timestamptz, fence bigint, PRIMARY KEY (name, slot))`
 	if _, err := p.admin.Exec(ctx, table); err != nil {
@@ -38,15 +38,15 @@ func (p *postgresServer) prepare(slots, held int) error {
 	if err := hold(store, "timer:pg", slots, held); err != nil {
 		return err
 	}
-	_, err := p.admin.Exec(ctx, "CHECKPOINT") // now, and not during a measurement
+	_, err := p.admin.Exec(ctx, "CHECKPOINT") // now, so that none happens during a measurement
 	return err
 }
 
-// oursOn has four stores, as on four hosts: each opens at most four connections, so together they
+// oursOn has four stores, as on four hosts. Each opens at most four connections, so together they
 // have as many as the naive loop.
 func (p *postgresServer) oursOn(slots, workers int) (runner, error) {
 	const stores = pgConnections / 4
-	pool, err := p.pool(pgConnections) // it never connects itself
+	pool, err := p.pool(pgConnections) // this pool never connects itself
 	if err != nil {
 		return nil, err
 	}

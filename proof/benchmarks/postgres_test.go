@@ -11,9 +11,9 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// Both sides ask through as many connections: all workers are at the server at once.
+// Both sides use the same number of connections, so all workers reach the server at once.
 //
-// Fails when the stores are made from a pool of two connections: then each has two, and half of
+// Fails when the stores are built from a pool of two connections: each then has two, and half of
 // their workers wait for one.
 func TestConnectionsToPostgresAreEqual(t *testing.T) {
 	const slots, held = 4, 2

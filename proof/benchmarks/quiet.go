@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// quiet is what a fleet asks of its database while there is nothing to do, per minute.
+// quiet counts a fleet's database calls per minute while there is nothing to do.
 type quiet struct{ fleet }
 
-// quietWarmUp is how long a fleet runs before it is measured: until it has registered what it has.
+// quietWarmUp is how long a fleet runs before the measurement, so that registration is over.
 const quietWarmUp = 15 * time.Second
 
 const (
@@ -16,7 +16,7 @@ const (
 	quietSchedules = 1000
 )
 
-// quietOf is a case of ten workers.
+// quietOf is a case with ten workers.
 func quietOf(name string, s side) Case {
 	return Case{Name: name, Open: func() (runner, error) {
 		f, err := s(quietWorkers, startPlaces, func(time.Time) {})

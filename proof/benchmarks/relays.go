@@ -16,17 +16,17 @@ import (
 	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 )
 
-// outboxSide is tickslot's. What is not set is as by default.
+// outboxSide configures tickslot. Zero values mean defaults.
 type outboxSide struct {
 	postgres *postgresServer
 	config   outbox.RelayConfig
-	keys     int  // of the messages; 0: they have none
-	hot      bool // every second message belongs to one key
-	history  int  // so many messages are dead, and as many dispatched, before the first is appended
+	keys     int  // number of keys; 0: messages have none
+	hot      bool // every second message has the same key
+	history  int  // number of dead, and of dispatched, messages before the first is appended
 }
 
-// outboxFleet is a fleet of relays. Each has an Outbox of its own, as in another process, and so
-// has the producer.
+// outboxFleet is a fleet of relays. Each relay and the producer have their own Outbox, as separate
+// processes would.
 type outboxFleet struct {
 	*pgDatabase
 	side     outboxSide
@@ -40,7 +40,7 @@ type outboxFleet struct {
 	running  int
 }
 
-// relayTopic is that of all messages.
+// relayTopic is the topic of all messages.
 const relayTopic = "job"
 
 func (o outboxSide) fleet(workers, places int, work func(due time.Time)) (fleet, error) {
@@ -91,8 +91,8 @@ func (o *outboxFleet) fill(s outboxSide, workers, places int, work func(due time
 	return o.finished(s.history)
 }
 
-// finished writes messages as they are long after they were delivered, or could not be, with an
-// attempt each. They have the keys of those to come.
+// finished writes messages in the state long after their delivery or failure, with one attempt
+// each. They have the same keys as later messages.
 func (o *outboxFleet) finished(n int) error {
 	if n == 0 {
 		return nil
@@ -148,7 +148,7 @@ func (o *outboxFleet) queue(due []time.Time) error {
 	return err
 }
 
-// key is that of the next message.
+// key returns the key of the next message.
 func (o *outboxFleet) key() string {
 	o.appended++
 	switch {
@@ -160,8 +160,8 @@ func (o *outboxFleet) key() string {
 	return fmt.Sprint("key ", o.appended%o.side.keys)
 }
 
-// done counts what has its attempt in the history, without what was there before. It fails if a key
-// was delivered in another order.
+// done counts new messages that have an attempt in the history. It fails if a key was delivered out
+// of order.
 func (o *outboxFleet) done() (int, error) {
 	if err := o.order.broken(); err != nil {
 		return 0, err
@@ -182,7 +182,7 @@ func (o *outboxFleet) close() (err error) {
 	return errors.Join(err, o.pgDatabase.close())
 }
 
-// keyOrder is a receiver that knows which message of each key it has had last.
+// A keyOrder is a receiver that remembers the last message of each key.
 type keyOrder struct {
 	mu   sync.Mutex
 	last map[string]int64

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// short writes a number with four digits at most.
+// short formats a number with at most four digits.
 func short(x float64) string {
 	switch a := math.Abs(x); {
 	case math.IsNaN(x):
@@ -32,7 +32,7 @@ func (s spread) String() string {
 	return fmt.Sprintf("%s (%s..%s)", short(s.Median), short(s.Min), short(s.Max))
 }
 
-// rounded is fit for a line of JSON.
+// rounded rounds the verdict for a line of JSON.
 func (v Verdict) rounded() Verdict {
 	for _, x := range []*float64{&v.Tickslot, &v.PeerValue, &v.Ratio, &v.Min, &v.Max, &v.Control} {
 		if scale := math.Pow(10, 4-math.Ceil(math.Log10(math.Abs(*x)))); *x != 0 && !math.IsInf(scale, 0) {
@@ -42,7 +42,7 @@ func (v Verdict) rounded() Verdict {
 	return v
 }
 
-// table is the group in Markdown.
+// table returns the group as Markdown.
 func (r Result) table() string {
 	var b strings.Builder
 	if r.Err != nil {
@@ -114,7 +114,7 @@ least and the greatest. "Control" is tickslot beside itself, which would be 1 wi
 round trips are cheaper here than over a network, and what saves them is understated. See doc.go.
 `
 
-// warning says that the machine was busy; "": it was not.
+// warning returns a warning if the machine was busy, or "".
 func (l *lab) warning() string {
 	if l.load <= float64(runtime.NumCPU())/2 {
 		return ""
@@ -123,7 +123,7 @@ func (l *lab) warning() string {
 		"no figure from here; run it again.**\n", l.load)
 }
 
-// rivals are the modules whose versions matter.
+// rivals are the modules whose versions are reported.
 var rivals = []string{"github.com/redis/go-redis/v9", "github.com/go-redsync/redsync/v4", "github.com/bsm/redislock",
 	"github.com/redis/rueidis", "github.com/hibiken/asynq",
 	"github.com/hibiken/asynq/x", "github.com/riverqueue/river", "github.com/go-redis/redis/v8",
@@ -158,7 +158,7 @@ func machine(l *lab) []string {
 	return list
 }
 
-// field of a file of Linux'; "" elsewhere.
+// field returns a field of a Linux file, or "" elsewhere.
 func field(file, name string) string {
 	text, _ := os.ReadFile(file)
 	for line := range strings.Lines(string(text)) {
@@ -174,7 +174,7 @@ func commit() string {
 	return strings.TrimSpace(string(out))
 }
 
-// load is the load average of the last minute; 0 where it is not known.
+// load returns the load average of the last minute, or 0 if unknown.
 func load() float64 {
 	text, _ := os.ReadFile("/proc/loadavg")
 	first, _, _ := strings.Cut(string(text), " ")

@@ -21,10 +21,10 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// expiry of all locks: tickslot's default.
+// expiry is the length of all locks, tickslot's default.
 const expiry = 15 * time.Second
 
-// redsyncOn: one mutex per worker, kept; TryLock, so that there is no wait to configure.
+// redsyncOn keeps one mutex per worker. It uses TryLock, which has no wait to configure.
 func redsyncOn(r *redisServer, workers int) (*cycles, error) {
 	client := r.client()
 	rs := redsync.New(goredis.NewPool(client))
@@ -47,7 +47,7 @@ func redsyncOn(r *redisServer, workers int) (*cycles, error) {
 	return &cycles{workers: workers, take: take, proof: r.commands(), stop: []func() error{client.Close}}, nil
 }
 
-// bsmOn: no retry strategy, so that an attempt is one call.
+// bsmOn has no retry strategy, so that an attempt is one call.
 func bsmOn(r *redisServer, workers int) (*cycles, error) {
 	client := r.client()
 	locker := bsm.New(client)
@@ -65,8 +65,8 @@ func bsmOn(r *redisServer, workers int) (*cycles, error) {
 	return &cycles{workers: workers, take: take, proof: r.commands(), stop: []func() error{client.Close}}, nil
 }
 
-// rueidisOn: one key instead of two of three (there is one server), NOLOOP as its documentation
-// advises, and, because there is no next key, a second before it would try that.
+// rueidisOn uses one key instead of two of three, because there is one server, NOLOOP as
+// documented, and a second before the next key, because there is none.
 func rueidisOn(r *redisServer, workers int) (*cycles, error) {
 	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption:   rueidis.ClientOption{InitAddress: []string{r.Addr()}, Password: servertest.Canary},
@@ -87,7 +87,7 @@ func rueidisOn(r *redisServer, workers int) (*cycles, error) {
 		if err != nil {
 			return nil, err
 		}
-		return func() error { cancel(); return nil }, nil // it waits until the key is gone
+		return func() error { cancel(); return nil }, nil // waits until the key is gone
 	}
 	return &cycles{workers: workers, take: take, proof: r.commands(), stop: []func() error{func() error {
 		locker.Close()
@@ -95,7 +95,7 @@ func rueidisOn(r *redisServer, workers int) (*cycles, error) {
 	}}}, nil
 }
 
-// etcdOn: one session, one mutex per worker.
+// etcdOn uses one session, and one mutex per worker.
 func etcdOn(workers int) (*cycles, error) {
 	e, err := startEtcd()
 	if err != nil {
@@ -129,7 +129,7 @@ func deleted(client *redis.Client, key, token string) error {
 	return err
 }
 
-// setNX is the floor of locks: SET NX PX, and a compare-and-delete.
+// setNX is the lower bound of locks: SET NX PX, and a compare-and-delete.
 func setNX(r *redisServer, workers int) (*cycles, error) {
 	client := r.client()
 	take := func(w int) (func() error, error) {
@@ -145,8 +145,8 @@ func setNX(r *redisServer, workers int) (*cycles, error) {
 
 var setAndCount = redis.NewScript(`if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return redis.call('INCR', KEYS[2]) end return 0`)
 
-// setAndFence is the floor of locks with a fence: a script of SET NX PX and INCR. It stores no
-// holder, and an attempt whose reply was lost cannot be repeated.
+// setAndFence is the lower bound of locks with a fence: a script with SET NX PX and INCR. It stores
+// no holder, and an attempt with a lost reply cannot be repeated.
 func setAndFence(r *redisServer, workers int) (*cycles, error) {
 	client := r.client()
 	take := func(w int) (func() error, error) {
@@ -160,7 +160,7 @@ func setAndFence(r *redisServer, workers int) (*cycles, error) {
 	return &cycles{workers: workers, take: take, proof: r.commands(), stop: []func() error{client.Close}}, nil
 }
 
-// twoPings is the floor of everything that takes two round trips.
+// twoPings is the lower bound of everything with two round trips.
 func twoPings(r *redisServer, workers int) (*cycles, error) {
 	client := r.client()
 	ping := func() error { return client.Ping(ctx).Err() }
@@ -168,8 +168,8 @@ func twoPings(r *redisServer, workers int) (*cycles, error) {
 	return &cycles{workers: workers, take: take, proof: r.commands(), stop: []func() error{client.Close}}, nil
 }
 
-// naiveLoop asks for one slot after the other. Where others hold some, they hold the first ones, as
-// it would itself.
+// naiveLoop tries one slot after another. If others hold some slots, they hold the first ones, as
+// they would if they used this loop.
 type naiveLoop struct {
 	slots, held int
 	names       func(int) string
@@ -206,20 +206,20 @@ func (n naiveLoop) on(r *redisServer, workers int) (*cycles, error) {
 		stop: []func() error{client.Close}}, nil
 }
 
-// asynqV8 is the kind of client that the newest published version of x/rate insists on.
+// asynqV8 is the client type that the newest published version of x/rate requires.
 type asynqV8 struct{ addr string }
 
 func (a asynqV8) MakeRedisClient() any {
 	return redisv8.NewClient(&redisv8.Options{Addr: a.addr, Password: servertest.Canary, PoolSize: poolSize})
 }
 
-// asynqOn: a semaphore takes a token for a task, so there is a real server, whose handlers lend
-// their contexts for as long as the benchmark lasts.
+// asynqOn: a semaphore takes a token for a task, so there is a real server. Its handlers lend their
+// contexts for the duration of the benchmark.
 func asynqOn(r *redisServer, workers, slots int) (*cycles, error) {
 	option := asynq.RedisClientOpt{Addr: r.Addr(), Password: servertest.Canary, PoolSize: poolSize}
 	client := asynq.NewClient(option)
 	defer client.Close()
-	for range workers { // before the server starts, which otherwise looks once a second
+	for range workers { // before the server starts, which otherwise polls once a second
 		if _, err := client.Enqueue(asynq.NewTask("bench", nil), asynq.Timeout(time.Hour)); err != nil {
 			return nil, err
 		}
@@ -267,8 +267,8 @@ if redis.call('ZCARD', KEYS[1]) < tonumber(ARGV[1]) then
 end
 return 0`)
 
-// sortedSet does what asynq's semaphore does with the client that tickslot uses, in case the older
-// client is what is slow.
+// sortedSet does the same as asynq's semaphore with tickslot's client, in case the older client is
+// the slow part.
 func sortedSet(r *redisServer, workers, slots int) (*cycles, error) {
 	client := r.client()
 	take := func(w int) (func() error, error) {

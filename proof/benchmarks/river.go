@@ -17,23 +17,23 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 )
 
-// riverSide is River's. What is not set is as by default.
+// riverSide configures River. Zero values mean defaults.
 type riverSide struct {
 	postgres *postgresServer
 	config   river.Config
 	counted  bool
-	periodic int          // jobs that are due in a long time
-	ticking  int          // jobs that are due each second, spread over it
-	limit    int          // of jobs that all clients together work at once, kept by tickslot; 0: none
-	redis    *redisServer // of the limit
-	history  int          // so many jobs were discarded, and as many completed, before the first is inserted
+	periodic int          // jobs that are not due during the measurement
+	ticking  int          // jobs due each second, spread over it
+	limit    int          // concurrent jobs of all clients, enforced by tickslot; 0: none
+	redis    *redisServer // for the limit
+	history  int          // number of discarded, and of completed, jobs before the first is inserted
 }
 
-// quick is what River's own benchmark has, because it performs "much better than the client's
-// default values": by default a client fetches every 100 ms at most.
+// quick has the settings of River's own benchmark, which perform "much better than the client's
+// default values". By default, a client fetches at most every 100 ms.
 var quick = river.Config{FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 20 * time.Millisecond}
 
-// riverPlaces is how many workers a client of that benchmark has.
+// riverPlaces is the number of workers per client in that benchmark.
 const riverPlaces = 2000
 
 // riverFleet is a fleet of River's clients.
@@ -46,7 +46,7 @@ type riverFleet struct {
 	history int
 }
 
-// riverWorker does the work.
+// A riverWorker does the work.
 type riverWorker struct {
 	river.WorkerDefaults[job]
 	work func(due time.Time)
@@ -54,14 +54,14 @@ type riverWorker struct {
 
 func (r *riverWorker) Work(_ context.Context, j *river.Job[job]) error {
 	due := j.Args.at()
-	if j.Args.Due == 0 { // it is periodic
+	if j.Args.Due == 0 { // a periodic job
 		due = j.ScheduledAt
 	}
 	r.work(due)
 	return nil
 }
 
-// secondly is due each second, so long after a full one.
+// A secondly is due each second, at this offset.
 type secondly time.Duration
 
 func (s secondly) Next(now time.Time) time.Time {
@@ -137,7 +137,7 @@ func (r *riverFleet) fill(s riverSide, workers, places int, work func(due time.T
 	return r.finished(s.history)
 }
 
-// limited keeps the limit for one client, whose session is its own, as in a process of its own.
+// limited enforces the limit for one client with its own session, as in a separate process.
 func (r *riverFleet) limited(s riverSide) (rivertype.WorkerMiddleware, error) {
 	client := s.redis.client()
 	store := redislock.New(client, redislock.Options{Prefix: r.name + ":", NoQuarantine: true})
@@ -150,7 +150,7 @@ func (r *riverFleet) limited(s riverSide) (rivertype.WorkerMiddleware, error) {
 		Logger: warnings})
 }
 
-// finished writes jobs as they are long after they were worked, or could not be.
+// finished writes jobs in the state long after they were completed or discarded.
 func (r *riverFleet) finished(n int) error {
 	if n == 0 {
 		return nil

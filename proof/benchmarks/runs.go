@@ -10,13 +10,13 @@ import (
 	"github.com/tickslot/tickslot/durable"
 )
 
-// durablePlaces is how many runs a worker of tickslot has room for when it burns them down.
+// durablePlaces is how many concurrent runs a tickslot worker has in the burn-down.
 const durablePlaces = 500
 
-// asynqPlaces is how many tasks a server of asynq then carries out at once.
+// asynqPlaces is how many concurrent tasks an asynq server has in the burn-down.
 const asynqPlaces = 100
 
-// longPoll is longer than any library waits between two polls.
+// longPoll is longer than the poll interval of every library.
 const longPoll = 6500 * time.Millisecond
 
 const (
@@ -24,10 +24,10 @@ const (
 	tickslotSQLite   = "tickslot on SQLite"
 )
 
-// durableName is how the names of the groups about durable runs begin.
+// durableName begins the names of the groups for durable runs.
 const durableName = "durable: "
 
-// durable are the groups about durable runs.
+// durable returns the groups for durable runs.
 func (l *lab) durable() []Group {
 	list := []Group{l.burnDown(), l.triggered(), l.ahead(), l.ticks(), l.slots(), l.horizon()}
 	if l.full {
@@ -49,7 +49,7 @@ func (l *lab) river(config river.Config) side {
 
 func (l *lab) tasks(config asynq.Config) side { return asynqSide{redis: l.redis, config: config}.fleet }
 
-// rounds is how often groups whose windows are long are measured.
+// rounds returns the number of rounds for groups with long windows.
 func (l *lab) rounds(full int) int {
 	if l.full {
 		return full
@@ -83,7 +83,7 @@ func (l *lab) burnDown() Group {
 	}
 }
 
-// startClaims returns the claims about a group of starts.
+// startClaims returns the claims of a group of starts.
 func startClaims(what string) []Claim {
 	return []Claim{
 		{Name: what, Bound: 50, Target: 1, AtMost: true},
@@ -91,7 +91,7 @@ func startClaims(what string) []Claim {
 	}
 }
 
-// starts is a group of them: with the defaults, and, of rivals, also with what makes them quicker.
+// starts returns a group with the defaults and, for other libraries, also with faster settings.
 func (l *lab) starts(how occurrence) Group {
 	ours, onSQLite := l.onPostgres(), onSQLiteFile()
 	slow, often := riverSide{postgres: l.postgres}, riverSide{postgres: l.postgres, config: quick}

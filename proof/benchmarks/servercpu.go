@@ -12,7 +12,7 @@ import (
 // clockTick is the unit of /proc/PID/stat on Linux.
 const clockTick = 10 * time.Millisecond
 
-// processStat is what /proc tells of a process.
+// A processStat is the data of a process in /proc.
 type processStat struct {
 	parent         int
 	used, children time.Duration // children: those that have ended
@@ -23,7 +23,7 @@ func statOf(pid string) (s processStat, err error) {
 	if err != nil {
 		return s, err
 	}
-	// The name, in brackets, may have blanks.
+	// The name, in parentheses, may contain spaces.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	if len(fields) < 15 {
 		return s, fmt.Errorf("/proc/%s/stat has %d fields", pid, len(fields))
@@ -44,7 +44,7 @@ func statOf(pid string) (s processStat, err error) {
 	return s, err
 }
 
-// cpu is what the server has used, all its processes together; 0 where nobody tells.
+// cpu returns the CPU time of all server processes, or 0 if unknown.
 func (p *postgresServer) cpu() time.Duration {
 	var backend int
 	if err := p.admin.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&backend); err != nil {
@@ -68,5 +68,5 @@ func (p *postgresServer) cpu() time.Duration {
 	return all
 }
 
-// serverCPU is that of the server of a fleet's database.
+// serverCPU returns the CPU time of the server of a fleet's database.
 func (p *pgDatabase) serverCPU() time.Duration { return p.server.cpu() }

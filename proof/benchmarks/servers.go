@@ -25,13 +25,13 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// poolSize is the size of every pool of connections to Redis: as many as there are workers at most,
-// so that none waits for one.
+// poolSize is the size of every Redis connection pool: the maximum number of workers, so that none
+// waits for a connection.
 const poolSize = 64
 
 var ctx = context.Background()
 
-// redisServer is the one Redis of a run. It keeps nothing on disk.
+// A redisServer is the one Redis of a run. It stores nothing on disk.
 type redisServer struct {
 	*redistest.Server
 	admin *redis.Client
@@ -47,7 +47,7 @@ func startRedis() (*redisServer, error) {
 	return r, nil
 }
 
-// client is what rivals get: go-redis' defaults but for the pool.
+// client returns a client with go-redis defaults except the pool size.
 func (r *redisServer) client() *redis.Client { return newClient(r.Addr()) }
 
 func newClient(addr string) *redis.Client {
@@ -57,8 +57,8 @@ func newClient(addr string) *redis.Client {
 // flush deletes all data.
 func (r *redisServer) flush() error { return r.admin.FlushAll(ctx).Err() }
 
-// agedFor deletes all data, and waits until the server has been up for long enough to grant leases
-// of this length on names that it has never seen.
+// agedFor deletes all data, and waits until the server's uptime allows leases of this length on new
+// names.
 func (r *redisServer) agedFor(ttl time.Duration) func() error {
 	return func() error {
 		if err := r.flush(); err != nil {
@@ -74,7 +74,7 @@ func (r *redisServer) agedFor(ttl time.Duration) func() error {
 	}
 }
 
-// figure of a section of INFO.
+// figure returns a figure from a section of INFO.
 func (r *redisServer) figure(section, name string) (float64, error) {
 	info, err := r.admin.Info(ctx, section).Result()
 	if err != nil {
@@ -88,14 +88,14 @@ func (r *redisServer) figure(section, name string) (float64, error) {
 	return 0, fmt.Errorf("INFO %s does not tell %s", section, name)
 }
 
-// commands proves what was done: each attempt and each release is one command at least.
+// commands is a proof: each attempt and each release is at least one command.
 func (r *redisServer) commands() proof {
 	return proof{count: func() (float64, error) {
 		return r.figure("stats", "total_commands_processed")
 	}, attempt: 1, grant: 1, used: r.cpu}
 }
 
-// cpu is what the server has used, in seconds.
+// cpu returns the CPU time of the server, in seconds.
 func (r *redisServer) cpu() (float64, error) {
 	user, err := r.figure("cpu", "used_cpu_user")
 	if err != nil {
@@ -105,9 +105,9 @@ func (r *redisServer) cpu() (float64, error) {
 	return user + sys, err
 }
 
-// longest is the longest lease of the benchmark's stores, for slots that are held all the time. A
-// server grants a name that it has never seen only when it has been up for so long, so each name is
-// made known first, with a short one.
+// longest is the length of the longest leases, for slots that are held all the time. A server
+// grants such a lease on a new name only once its uptime exceeds that length, so each name is first
+// made known with a short lease.
 const longest = 2 * time.Hour
 
 func (r *redisServer) store(opts redislock.Options) *redislock.Store {
@@ -118,7 +118,7 @@ func (r *redisServer) store(opts redislock.Options) *redislock.Store {
 	return redislock.New(r.admin, opts)
 }
 
-// known makes names known to the server, by taking and releasing a short lease of each.
+// known makes names known to the server by acquiring and releasing a short lease of each.
 func (r *redisServer) known(slots int, names ...string) error {
 	short := r.store(redislock.Options{QuarantineTTL: time.Second})
 	defer short.Close()
@@ -127,7 +127,7 @@ func (r *redisServer) known(slots int, names ...string) error {
 		err := testkit.Poll(10*time.Second, name, func(ctx context.Context) (err error) {
 			g, err = short.TryAcquire(ctx, driver.Request{Name: name, Slots: slots, Token: "known", TTL: time.Second})
 			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.ReasonFull {
-				return nil // a control finds the name as the case before has left it
+				return nil // the case before its control has left the name
 			}
 			return err
 		})
@@ -141,7 +141,7 @@ func (r *redisServer) known(slots int, names ...string) error {
 	return nil
 }
 
-// hold acquires so many slots of a name and never releases them.
+// hold acquires this many slots of a name and never releases them.
 func hold(store dlock.DistributedLock, name string, slots, held int) error {
 	const workers = 16
 	errs := make([]error, workers)
@@ -159,7 +159,7 @@ func hold(store dlock.DistributedLock, name string, slots, held int) error {
 	return errors.Join(errs...)
 }
 
-// postgresServer is the one Postgres of a run. It writes to disk what it commits.
+// A postgresServer is the one Postgres of a run. It writes commits to disk.
 type postgresServer struct {
 	*sqltest.Server
 	dsn   string
@@ -185,8 +185,8 @@ func (p *postgresServer) pool(size int) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// wal proves what was done: a grant and its release each leave a record in the log, and a refusal
-// leaves none.
+// wal is a proof: a grant and its release each leave a record in the log, and a refusal leaves
+// none.
 func (p *postgresServer) wal() proof {
 	return proof{count: func() (bytes float64, err error) {
 		err = p.admin.QueryRow(ctx, "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8").Scan(&bytes)
@@ -194,7 +194,7 @@ func (p *postgresServer) wal() proof {
 	}, grant: 100}
 }
 
-// etcdServer runs in this process, in a folder of its own.
+// An etcdServer runs in this process, in its own directory.
 type etcdServer struct {
 	*embed.Etcd
 	dir    string
@@ -239,7 +239,7 @@ func (e *etcdServer) stop() error {
 	return errors.Join(err, os.RemoveAll(e.dir))
 }
 
-// revisions proves what was done: taking a mutex and giving it back are one each.
+// revisions is a proof: acquiring and releasing a mutex are one revision each.
 func (e *etcdServer) revisions() proof {
 	return proof{count: func() (float64, error) {
 		answer, err := e.client.Get(ctx, "revision")

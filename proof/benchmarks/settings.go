@@ -1,6 +1,6 @@
 package main
 
-// settings of the rivals, as their documentation has them.
+// settings are those of the other libraries, from their documentation.
 const settings = `- Every pool of connections to Redis has 64; go-redis otherwise has its defaults, for rivals. The leases of all are 15 s long.
 - redsync: a ` + "`Mutex`" + ` per worker, kept; ` + "`TryLockContext`" + `, so that there is no retry.
 - bsm/redislock: no retry strategy and no metadata.
@@ -19,7 +19,7 @@ const settings = `- Every pool of connections to Redis has 64; go-redis otherwis
 - 64 due timers: the time until the last of 64 attempts that begin together has its answer, the median of the bursts of a window.
 `
 
-// durableSettings are those of the part about durable runs.
+// durableSettings are the settings of the part for durable runs.
 const durableSettings = `- Each fleet has a database of its own on the one Postgres of the run (its defaults: fsync on, 128 MB of shared buffers), a file (SQLite,
   WAL, synchronous=NORMAL) or a database of the one Redis. Its workers are goroutines of one process, each with a pool of 10 connections of its own, as in
   processes of their own; those on SQLite share theirs. Statements are prepared, as pgx does by default. The payload is a number in JSON, on all sides.
@@ -42,7 +42,7 @@ const durableSettings = `- Each fleet has a database of its own on the one Postg
 - Idle: defaults, 1,000 schedules of a year on each worker; a proxy counts what is executed, with BEGIN, COMMIT and settings, and how often a client waits for an answer.
 `
 
-// outboxSettings are those of the part about the outbox.
+// outboxSettings are the settings of the part for the outbox.
 const outboxSettings = `- Each case has a database of its own on the one Postgres of the run (its defaults: fsync on, 128 MB of shared buffers). Relays, subscribers, clients and
   the producer are goroutines of one process, each with a pool of 10 connections of its own, as in processes of their own. The payload is a number in JSON, on all sides.
 - tickslot: its defaults (batches of 32, 8 deliveries at once), messages of 1,000 keys unless something else is said; the producer has an ` + "`Outbox`" + ` of its own, and calls

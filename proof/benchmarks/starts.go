@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// starts is how long after a job is due its handler starts. The value is the 99th percentile in ms.
+// starts measures how long after it is due a job's handler starts. The value is the 99th percentile
+// in ms.
 type starts struct {
 	fleet
 	how  occurrence
@@ -16,20 +17,20 @@ type starts struct {
 	warm bool // each connection has been used
 }
 
-// An occurrence says how the jobs come to be.
+// An occurrence says how the jobs are created.
 type occurrence struct {
 	ticks bool          // by schedules that are due each second
-	ahead time.Duration // all are queued so long before the first is due; 0: one by one, when they are due
+	ahead time.Duration // how long before its due time each job is queued; 0: one by one, when they are due
 }
 
 const (
-	// between is how much time there is between two jobs, on average.
+	// between is the average time between two jobs.
 	between = 25 * time.Millisecond
-	// longestLate ends a fleet that forgets jobs.
+	// longestLate aborts a fleet that loses jobs.
 	longestLate = 30 * time.Second
-	// tickWarmUp is how long schedules have ticked before they are measured.
+	// tickWarmUp is how long schedules run before the measurement.
 	tickWarmUp = time.Second
-	// startPlaces is how many jobs a worker has room for, where that does not matter.
+	// startPlaces is the concurrency of a worker where it is not measured.
 	startPlaces = 16
 )
 
@@ -74,12 +75,12 @@ func (s *starts) measure(window time.Duration) (sample, error) {
 		"p90 ms": ms(0.9), "p99 ms": ms(0.99), "max ms": ms(1), "jobs": float64(len(late))}}, nil
 }
 
-// measured returns how late the jobs of a window have started.
+// measured returns the start delays of the jobs in a window.
 func (s *starts) measured(window time.Duration) (late []time.Duration, err error) {
 	began := time.Now()
 	switch {
 	case s.how.ticks:
-		for len(s.late) > 0 { // those of before
+		for len(s.late) > 0 { // from before the window
 			<-s.late
 		}
 		for over := time.After(window); ; {
@@ -102,7 +103,7 @@ func (s *starts) measured(window time.Duration) (late []time.Duration, err error
 	return late, err
 }
 
-// within are instants at random within a window.
+// within returns random instants within a window.
 func within(from time.Time, window time.Duration) []time.Time {
 	due := make([]time.Time, max(1, int(window/between)))
 	for i := range due {
@@ -111,7 +112,7 @@ func within(from time.Time, window time.Duration) []time.Time {
 	return due
 }
 
-// collect queues jobs, and returns how late each has started.
+// collect queues jobs, and returns their start delays.
 func (s *starts) collect(due []time.Time) (late []time.Duration, err error) {
 	if err := s.queue(due); err != nil {
 		return nil, err

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// spread summarizes a figure that was measured in several rounds.
+// A spread summarizes a figure that was measured in several rounds.
 type spread struct{ Median, Min, Max float64 }
 
 func spreadOf(list []float64) spread {
@@ -15,7 +15,7 @@ func spreadOf(list []float64) spread {
 	return spread{median(list), slices.Min(list), slices.Max(list)}
 }
 
-// median of an even number of values is the mean of the two in the middle.
+// median returns, for an even number of values, the mean of the two in the middle.
 func median(list []float64) float64 {
 	if len(list) == 0 {
 		return math.NaN()
@@ -28,7 +28,7 @@ func median(list []float64) float64 {
 	return (sorted[mid-1] + sorted[mid]) / 2
 }
 
-// ratios divides what was measured in the same round.
+// ratios divides the values of each round.
 func ratios(a, b []float64) []float64 {
 	list := make([]float64, min(len(a), len(b)))
 	for i := range list {
@@ -37,7 +37,7 @@ func ratios(a, b []float64) []float64 {
 	return list
 }
 
-// rotated is the order of n cases in a round, as indexes. In n rounds each comes first once.
+// rotated returns the order of n cases in a round, as indexes. In n rounds, each comes first once.
 func rotated(n, round int) []int {
 	order := make([]int, n)
 	for i := range order {

@@ -14,19 +14,20 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// asynqSide is asynq's. What is not set is as by default.
+// asynqSide configures asynq. Zero values mean defaults.
 type asynqSide struct {
-	redis  *redisServer // nil: one of its own that syncs each write to its disk
+	redis  *redisServer // nil: a separate one that syncs each write to disk
 	config asynq.Config
 }
 
-// kept is how long a task that has succeeded is kept, as River does by default.
+// kept is how long succeeded tasks are kept, which is River's default.
 const kept = 24 * time.Hour
 
-// taskDatabases counts fleets: each has one of the server's 16 databases but the first for a while.
+// taskDatabases counts fleets. Each has one of the server's 16 databases, except the first, for a
+// while.
 var taskDatabases atomic.Int64
 
-// taskFleet is a fleet of asynq's servers.
+// A taskFleet is a fleet of asynq's servers.
 type taskFleet struct {
 	redis     *redisServer
 	own       bool
@@ -76,7 +77,7 @@ func (t *taskFleet) start() error {
 	return nil
 }
 
-// queue enqueues all one by one, as there is no other way. An instant of asynq's is a second.
+// queue enqueues jobs one by one, the only way. asynq rounds an instant to the second.
 func (t *taskFleet) queue(due []time.Time) error {
 	return parallel(len(due), func(i int) error {
 		at, options := due[i], []asynq.Option{asynq.Retention(kept)}
@@ -102,7 +103,7 @@ func (t *taskFleet) done() (int, error) {
 	return info.Completed, nil
 }
 
-// asked counts the commands of the server, some of which are those of scripts.
+// asked counts the server's commands, including those inside scripts.
 func (t *taskFleet) asked() (statements, trips int64, err error) {
 	n, err := t.redis.figure("stats", "total_commands_processed")
 	return int64(n), int64(n), err

@@ -11,7 +11,7 @@ import (
 )
 
 // ours is tickslot as users run it: a Session on a store, with its heartbeat, trust window and
-// clean-up.
+// cleanup.
 type ours struct {
 	slots int // 0: a mutex
 	tick  bool
@@ -28,7 +28,7 @@ func (o ours) nameList(workers int) (list []string) {
 	return list
 }
 
-// on makes the cycles of so many workers.
+// on returns the cycles of this many workers.
 func (o ours) on(r *redisServer, workers int) (*cycles, error) {
 	if err := r.known(o.slots, o.nameList(workers)...); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (o ours) session(store dlock.DistributedLock, workers int) (taker, func() e
 		lease, err := locks[w]()
 		if errors.Is(err, dlock.ErrNotAcquired) {
 			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonFull {
-				return nil, err // any other reason is a mistake of the benchmark
+				return nil, err // any other reason is an error in the benchmark
 			}
 			return nil, errBusy
 		}
@@ -77,10 +77,10 @@ func (o ours) session(store dlock.DistributedLock, workers int) (taker, func() e
 	return take, func() error { return session.Close(ctx) }, nil
 }
 
-// each worker has a lock of its own.
+// each gives every worker its own lock.
 func each(kind string) func(int) string {
 	return func(worker int) string { return fmt.Sprintf("timer:%s-%d", kind, worker) }
 }
 
-// all workers share one.
+// shared gives all workers the same lock.
 func shared(name string) func(int) string { return func(int) string { return "timer:" + name } }

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// usage counts the jobs that are being carried out, and for how long.
+// usage counts the jobs in progress and their total time.
 type usage struct {
 	mu    sync.Mutex
-	busy  time.Duration // of all jobs up to at
+	busy  time.Duration // of all jobs until at
 	at    time.Time
 	now   int
 	most  int
 	began int // jobs
 }
 
-// change notes that so many jobs more go on, and returns how long all have taken.
+// change adds to the number of jobs in progress, and returns the total time so far.
 func (u *usage) change(by int) (busy time.Duration, at time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -30,9 +30,9 @@ func (u *usage) change(by int) (busy time.Duration, at time.Time) {
 	return u.busy, at
 }
 
-// slots measures which share of a fleet's slots is in use while more jobs wait than there are
-// slots. riverqueue/river#1145 reports the problem: the throughput of four clients with ten workers
-// each fell to half when they got a limit of 40 for all.
+// slots measures the share of a fleet's slots in use while more jobs wait than there are slots.
+// riverqueue/river#1145 reports the problem: four clients with ten workers each lost half of their
+// throughput when they got a common limit of 40.
 type slots struct {
 	fleet
 	use    *usage
@@ -40,23 +40,22 @@ type slots struct {
 	limit  int
 }
 
-// A slotShape is a limit over a fleet, and how many workers it has, each with room for so many
-// jobs.
+// A slotShape is a fleet's limit, its number of workers, and the concurrency of each.
 type slotShape struct{ limit, workers, places int }
 
-// The workers have room for as many jobs as there are slots.
+// The workers together have as many places as there are slots.
 var slotsOfAll = slotShape{limit: 40, workers: 4, places: 10}
 
 const (
-	// A job sleeps for that long.
+	// Jobs sleep for a time between these.
 	shortestJob = 100 * time.Millisecond
 	longestJob  = 500 * time.Millisecond
-	// slotWarmUp is how long a fleet works before it is measured.
+	// slotWarmUp is how long a fleet works before the measurement.
 	slotWarmUp = time.Second
 )
 
-// slotsOf is a case of such a fleet, which is measured for so long in all rounds together. All jobs
-// are queued before: whoever queues more while it is measured takes time from the fleet.
+// slotsOf is a case of such a fleet, measured for this long in all rounds together. All jobs are
+// queued first, because queueing during the measurement takes time from the fleet.
 func slotsOf(name string, s side, shape slotShape, long time.Duration) Case {
 	return Case{Name: name, Open: func() (runner, error) {
 		m := &slots{use: &usage{at: time.Now()}, limit: shape.limit}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Fails when the time of a job that goes on does not count, or that of one that has ended counts
-// on.
+// Fails when the time of a job in progress does not count, or when the time of a finished job keeps
+// growing.
 func TestUsage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &usage{at: time.Now()}

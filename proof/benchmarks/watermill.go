@@ -17,14 +17,14 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// watermillSide is watermill-sql's, as its documentation has it for an outbox: a publisher in the
-// transaction, and a subscriber. What is not set is as by default.
+// watermillSide configures watermill-sql as documented for an outbox: a publisher in the
+// transaction, and a subscriber. Zero values mean defaults.
 type watermillSide struct {
 	postgres  *postgresServer
 	poll      time.Duration
-	forwarder bool // messages are enveloped, and a forwarder publishes them
-	queue     bool // the other schema, from which messages are deleted when they were acknowledged
-	history   int  // so many messages were acknowledged before the first is published
+	forwarder bool // messages are wrapped, and a forwarder publishes them
+	queue     bool // the other schema, which deletes acknowledged messages
+	history   int  // number of messages acknowledged before the first is published
 }
 
 // watermillFleet is a fleet of subscribers.
@@ -82,7 +82,7 @@ func (w *watermillFleet) fill(workers int) (err error) {
 	return w.acknowledged(w.side.history)
 }
 
-// acknowledged writes messages that were acknowledged.
+// acknowledged writes acknowledged messages.
 func (w *watermillFleet) acknowledged(n int) error {
 	if n == 0 {
 		return nil
@@ -135,7 +135,7 @@ func (w *watermillFleet) had(m *message.Message) error {
 	return nil
 }
 
-// toWork is what a forwarder publishes to.
+// A toWork is a forwarder's publisher.
 type toWork func(*message.Message) error
 
 func (t toWork) Publish(_ string, messages ...*message.Message) error {
@@ -165,7 +165,7 @@ func (w *watermillFleet) queue(due []time.Time) error {
 	})
 }
 
-// publish publishes in a transaction, which takes a publisher of its own.
+// publish publishes in a transaction, which needs its own publisher.
 func (w *watermillFleet) publish(tx pgx.Tx, list ...*message.Message) error {
 	var p message.Publisher
 	p, err := watermillsql.NewPublisher(watermillsql.TxFromPgx(tx), watermillsql.PublisherConfig{
@@ -179,7 +179,7 @@ func (w *watermillFleet) publish(tx pgx.Tx, list ...*message.Message) error {
 	return p.Publish(relayTopic, list...)
 }
 
-// done counts what is acknowledged, without what was there before.
+// done counts newly acknowledged messages.
 func (w *watermillFleet) done() (n int, err error) {
 	if w.side.queue {
 		left, err := w.count("SELECT count(*) FROM watermill_job")
