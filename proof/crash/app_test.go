@@ -17,9 +17,9 @@ import (
 	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 )
 
-// A place is a database with an outbox, and two tables of the application: orders, which have a
-// message each, and the effects of these messages. All of them are in one database, so that one
-// look shows whether they agree.
+// A place is a database with an outbox and two tables of the application: orders, each of which has
+// a message, and the effects of these messages. Because all are in one database, a single query
+// shows whether they agree.
 type place struct {
 	Kind string // "SQLite", "Postgres" or "MariaDB"
 	DSN  string
@@ -38,7 +38,7 @@ var tables = map[string][]string{
 type app struct {
 	place
 	db    *sql.DB
-	pool  *pgxpool.Pool // of Postgres
+	pool  *pgxpool.Pool // nil except on Postgres
 	box   *outbox.Outbox
 	inbox *outbox.Inbox
 }
@@ -85,7 +85,7 @@ func (p place) open(k *killer) (*app, error) {
 	return a, nil
 }
 
-// A connector opens connections by a function.
+// A connector opens connections with a function.
 type connector struct {
 	driver  driver.Driver
 	connect func(context.Context) (driver.Conn, error)
@@ -105,7 +105,7 @@ func (a *app) close() {
 	}
 }
 
-// setup makes all tables.
+// setup creates all tables.
 func (a *app) setup(ctx context.Context) error {
 	if err := a.box.Migrate(ctx); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (a *app) setup(ctx context.Context) error {
 	return nil
 }
 
-// A transaction is one of the application.
+// A transaction is a transaction of the application.
 type transaction struct {
 	outbox.Tx
 	commit, rollback func() error
@@ -137,11 +137,11 @@ func (a *app) begin(ctx context.Context) (transaction, error) {
 
 const keys = 3
 
-// isWithdrawn says which orders are rolled back after their message was appended.
+// isWithdrawn reports whether an order is rolled back after its message was appended.
 func isWithdrawn(n int) bool { return n%4 == 3 }
 
-// order makes an order with its message, or does nothing if it is there: a caller that does not
-// know whether the order was committed repeats it.
+// order creates an order with its message, or does nothing if it exists. A caller that does not
+// know whether the order was committed calls it again.
 func (a *app) order(ctx context.Context, n int) error {
 	tx, err := a.begin(ctx)
 	if err != nil {
@@ -164,7 +164,7 @@ func (a *app) order(ctx context.Context, n int) error {
 	return tx.commit()
 }
 
-// receive makes the effect of a message, once.
+// receive applies the effect of a message, once.
 func (a *app) receive(ctx context.Context, id outbox.ID, n int) error {
 	tx, err := a.begin(ctx)
 	if err != nil {

@@ -23,21 +23,21 @@ import (
 	"github.com/tickslot/tickslot/outbox/httpsink"
 )
 
-// childEnv makes the test binary a child process. It has an order as JSON.
+// childEnv makes the test binary a child process. Its value is a job as JSON.
 const childEnv = "TICKSLOT_TEST_OUTBOX_CHILD"
 
-// A job is what a child does: one role until its end, or until it is killed.
+// A job is one role of a child. The child ends when the job does, or when it is killed.
 type job struct {
 	Role  string // "producer", "relay" or "receiver"
 	Place place
-	At    string // the statement at which it is killed; "": none
+	At    string // the statement at which it is killed, or ""
 	After bool
 
 	First, Orders int    // of a producer
-	URL           string // of a relay: the receiver
+	URL           string // the receiver, for a relay
 	Shards        int
-	Lifetime      time.Duration // of a relay. 0: lifetime
-	Killer        int           // the order whose message kills a relay; 0: none does
+	Lifetime      time.Duration // of a relay; 0: the default lifetime
+	Killer        int           // the order whose message kills a relay, or 0
 }
 
 func init() {
@@ -71,11 +71,11 @@ func (j job) do() error {
 			}
 			fmt.Println("ordered", n)
 		}
-		return a.order(context.Background(), j.First) // again, as if it had not heard of the commit
+		return a.order(context.Background(), j.First) // repeats the order, as if it did not know of the commit
 	case "relay":
 		ctx, cancel := context.WithCancel(context.Background())
 		time.AfterFunc(cmp.Or(j.Lifetime, lifetime), cancel)
-		maxCrashes := outbox.NoLimit // relays are killed all the time
+		maxCrashes := outbox.NoLimit // the test kills relays all the time
 		if j.Killer > 0 {
 			maxCrashes = outbox.DefaultMaxCrashes
 		}
@@ -98,9 +98,9 @@ func (j job) do() error {
 
 const (
 	ttl = 3 * time.Second
-	// lifetime is how long a relay runs that is not killed. It renews its locks after ttl/3.
+	// lifetime is how long a relay runs if it is not killed. It renews its locks after ttl/3.
 	lifetime = ttl / 2
-	// sweeps is how often messages that were dispatched are deleted.
+	// sweeps is how often dispatched messages are deleted.
 	sweeps = 50 * time.Millisecond
 )
 
@@ -109,13 +109,13 @@ func (a *app) relay(url string, shards int) (*outbox.Relay, error) {
 	return a.relayTo(job{URL: url}.sink(), shards, outbox.NoLimit)
 }
 
-// sink returns the one of a relay.
+// sink returns a relay's sink.
 func (j job) sink() outbox.Sink {
 	receiver := httpsink.New(j.URL, httpsink.Options{})
 	return outbox.SinkFunc(func(ctx context.Context, d outbox.Delivery) error {
 		if j.Killer > 0 && string(d.Payload) == strconv.Itoa(j.Killer) {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-			select {} // until it is dead
+			select {} // until it is killed
 		}
 		return receiver.Deliver(ctx, d)
 	})
@@ -131,8 +131,8 @@ func (a *app) relayTo(sink outbox.Sink, shards, maxCrashes int) (*outbox.Relay, 
 		Logger: slog.New(slog.DiscardHandler)})
 }
 
-// ServeHTTP is the receiver. Some messages it takes twice, as if the relay had not heard of the
-// first time.
+// ServeHTTP is the receiver. It handles some messages twice, as if the relay had not received the
+// first answer.
 func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	n, err := strconv.Atoi(string(body))
@@ -156,7 +156,7 @@ type process struct {
 	*exec.Cmd
 	in    io.WriteCloser
 	lines *bufio.Scanner
-	ctx   context.Context // it has not ended
+	ctx   context.Context // ends when the process does
 	ended func()
 }
 

@@ -20,8 +20,7 @@ func TestMain(m *testing.M) { servertest.Main(m) }
 
 var roles = []string{"producer", "relay", "receiver"}
 
-// must are words of statements that a role has to execute, so that a matrix without them is no
-// proof.
+// must lists words of statements that each role must execute. A matrix without them proves nothing.
 var must = map[string][]string{
 	"producer": {"begin", "insert into orders", "tickslot_outbox", "commit", "rollback"},
 	"relay": {"set shards", "tickslot_outbox_locks", "tickslot_outbox_attempts", "update", "delete",
@@ -29,40 +28,40 @@ var must = map[string][]string{
 	"receiver": {"begin", "tickslot_outbox_inbox", "insert into effects", "commit", "rollback"},
 }
 
-// maxTries is how many processes are to be killed at one statement, if those before did not come
-// to it; rareTries, at a rare one.
+// maxTries is how many processes to start for a kill at one statement if they do not reach it.
+// rareTries applies to rare statements.
 const (
 	maxTries  = 8
 	rareTries = 2
 )
 
-// fewKills is how many kills a role has, if not all are wanted: others each time.
+// fewKills is the number of kills per role in the short form. Each run chooses others.
 const fewKills = 2
 
-// A matrix has the statements of each role, and which of them processes were killed at.
+// A matrix records the statements of each role, and the statements at which processes were killed.
 type matrix struct {
 	mu    sync.Mutex
-	texts map[string]map[string]string // by role and identity
+	texts map[string]map[string]string // by role and statement ID
 	kills []*kill
 	all   bool
-	left  map[string]int // how many kills a role still has, if not all
+	left  map[string]int // kills left per role in the short form
 }
 
-// A kill is one before or after a statement.
+// A kill is before or after a statement.
 type kill struct {
 	role, at    string
 	after, busy bool
 	tries       int
-	rare        bool // nobody can have it executed at will
+	rare        bool // no role can execute it on demand
 	done        bool
 }
 
-// isOpen reports whether somebody should try it.
+// isOpen reports whether this kill still has to be tried.
 func (k *kill) isOpen() bool {
 	return !k.done && (k.tries < rareTries || !k.rare && k.tries < maxTries)
 }
 
-// found notes a statement that a process has executed. It is rare if only killed processes have
+// found records a statement that a process has executed. It is rare if only killed processes have
 // executed it: then it follows a deadlock, or waits for a lock that another process held.
 func (m *matrix) found(role, id, text string, rare bool) {
 	m.mu.Lock()
@@ -77,14 +76,15 @@ func (m *matrix) found(role, id, text string, rare bool) {
 	m.kills = append(m.kills, &kill{role: role, at: id, rare: rare}, &kill{role: role, at: id, after: true, rare: rare})
 }
 
-// missing returns the words of must that no statement of a role has.
+// missing returns the words of must that no statement of a role contains.
 func (m *matrix) missing(role string) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return without(role, slices.Collect(maps.Values(m.texts[role])))
 }
 
-// survived returns the words of must at which no process of a role was killed, before or after.
+// survived returns the words of must at which no process of a role was killed, before or after the
+// statement.
 func (m *matrix) survived(role string, after bool) []string {
 	var texts []string
 	for _, k := range m.kills {
@@ -105,7 +105,7 @@ func without(role string, texts []string) (words []string) {
 	return words
 }
 
-// take returns a kill that nobody has done; nil: there is none.
+// take returns an open kill, or nil.
 func (m *matrix) take(role string) *kill {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,8 +132,8 @@ func (m *matrix) ended(k *kill, killed bool) {
 }
 
 // Producers, relays and receivers are killed before and after every statement that any of them
-// executes, and others take over. No committed message is lost, none of a transaction that was
-// rolled back is delivered, none has two effects, and the order of each key is kept.
+// executes, and other processes take over. No committed message is lost, no message of a rolled
+// back transaction is delivered, no message takes effect twice, and each key stays in order.
 //
 // Fails when Append does not use the caller's transaction, when a result is written before the sink
 // has returned, or when Once does not use the transaction of the effect.
@@ -145,7 +145,7 @@ func TestKilledAtEveryStatement(t *testing.T) {
 		kinds = append(kinds, "Postgres", "MariaDB")
 	}
 	for _, kind := range kinds {
-		t.Run(kind, func(t *testing.T) { // one after the other: each starts hundreds of processes
+		t.Run(kind, func(t *testing.T) { // one at a time: each starts hundreds of processes
 			m := &matrix{texts: map[string]map[string]string{}, all: many > 1, left: map[string]int{}}
 			lanes := make([]*lane, many)
 			var making sync.WaitGroup
@@ -170,7 +170,7 @@ func TestKilledAtEveryStatement(t *testing.T) {
 	}
 }
 
-// placeOf returns a place of its own.
+// placeOf returns a separate place.
 func placeOf(t *testing.T, kind string) place {
 	t.Helper()
 	if kind == "SQLite" {
@@ -185,7 +185,7 @@ func placeOf(t *testing.T, kind string) place {
 	return place{Kind: kind, DSN: dsn}
 }
 
-// Servers that do not wait for their disks: processes are killed here, no server is.
+// The servers do not wait for their disks, because the test kills processes, not servers.
 var postgres, mariaDB servertest.Shared[*sqltest.Server]
 
 func serverOf(t *testing.T, kind string) *sqltest.Server {
@@ -202,14 +202,14 @@ func serverOf(t *testing.T, kind string) *sqltest.Server {
 	})
 }
 
-// phase does all kills of a role.
+// phase performs all kills of a role.
 func (m *matrix) phase(t *testing.T, role string, lanes []*lane) {
 	for try := 0; try < maxTries && len(m.missing(role)) > 0; try++ {
 		if _, err := lanes[0].run(role, "", false); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for more := true; more; { // a kill may show statements that the others do not execute
+	for more := true; more; { // a kill may reveal statements that other processes do not execute
 		more = false
 		var running sync.WaitGroup
 		for _, l := range lanes {
@@ -236,7 +236,7 @@ func (m *matrix) phase(t *testing.T, role string, lanes []*lane) {
 	}
 }
 
-// judge compares the kills with the statements, and looks at what came of the messages.
+// judge compares the kills with the statements, and checks the messages.
 func (m *matrix) judge(t *testing.T, lanes []*lane) {
 	var all verdict
 	verdicts := make([]verdict, len(lanes))
@@ -274,7 +274,7 @@ func (m *matrix) judge(t *testing.T, lanes []*lane) {
 			case k.rare:
 				rare++
 			case m.all:
-				// What a relay writes in one call depends on what its messages have come to.
+				// A relay's combined calls depend on the results of its messages.
 				left++
 				t.Logf("no %s was killed (after %t) at %s", role, k.after, m.texts[role][k.at])
 			}

@@ -10,11 +10,11 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// A message kills the process of each relay that delivers it, with messages of other keys beside
-// it. After one death that nobody could have written down, and MaxCrashes of others, it is dead,
-// and all other messages are delivered.
+// A message kills each relay process that delivers it, together with messages of other keys. It
+// becomes a dead letter after MaxCrashes recorded deaths and one death that could not be recorded.
+// All other messages are delivered.
 //
-// Fails when relays die of it for ever, or more than one message is dead.
+// Fails when it kills relays forever, or when more than one message is dead.
 func TestMessageThatKillsItsProcess(t *testing.T) {
 	t.Parallel()
 	kinds := []string{"SQLite"}

@@ -15,19 +15,19 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A lane is a place of its own, in which one process after the other is killed. The roles that are
-// not killed this process has.
+// A lane is a separate place in which processes are killed one at a time. This process plays the
+// roles that are not killed.
 type lane struct {
 	t *testing.T
 	*matrix
 	app      *app
 	receiver *httptest.Server
-	next     int   // order
-	ordered  []int // a producer has heard that they were committed
+	next     int   // number of the next order
+	ordered  []int // a producer knows that they were committed
 	children int
 
-	delivering sync.WaitGroup // to a receiver that is a child
-	undone     error          // what that could not do
+	delivering sync.WaitGroup // deliveries to a child receiver
+	undone     error          // the error of these deliveries
 }
 
 func newLane(t *testing.T, m *matrix, p place) (*lane, error) {
@@ -44,11 +44,11 @@ func newLane(t *testing.T, m *matrix, p place) (*lane, error) {
 	return l, nil
 }
 
-// run runs a child that is to be killed, or that tells of its statements if at is "". It reports
-// whether it was killed.
+// run runs a child that is to be killed, or that prints its statements if at is "". It reports
+// whether the child was killed.
 func (l *lane) run(role, at string, after bool) (killed bool, err error) {
 	j := job{Role: role, Place: l.app.place, At: at, After: after, First: l.next, Orders: 5, URL: l.receiver.URL,
-		Shards: 1 + l.children%2} // 5, so that the first one is not always one that is withdrawn
+		Shards: 1 + l.children%2} // 5, so that the first is not always a withdrawn order
 	l.children++
 	if role != "producer" {
 		if err := l.order(4); err != nil {
@@ -79,13 +79,13 @@ func (l *lane) run(role, at string, after bool) (killed bool, err error) {
 	return true, l.expire()
 }
 
-// expire has the locks expire that a killed relay has left, as if the others had waited for them.
+// expire expires the locks of a killed relay, as if the other relays had waited for them.
 func (l *lane) expire() error {
 	_, err := l.app.db.Exec("UPDATE tickslot_outbox_locks SET expires_at = renewed_at WHERE expires_at > renewed_at")
 	return err
 }
 
-// hears takes a line of a child. The last one may have been cut off.
+// hears processes a line printed by a child. The last line may be incomplete.
 func (l *lane) hears(j job, p *process, line string) error {
 	word, rest, _ := strings.Cut(line, " ")
 	switch word {
@@ -103,7 +103,7 @@ func (l *lane) hears(j job, p *process, line string) error {
 	case "listens":
 		l.delivering.Go(func() {
 			l.undone = l.deliver(p.ctx, "http://"+rest)
-			_ = p.in.Close() // it ends, if it was not killed
+			_ = p.in.Close() // ends it unless it was killed
 		})
 	default:
 		return fmt.Errorf("a %s says %q", j.Role, line)
@@ -111,7 +111,7 @@ func (l *lane) hears(j job, p *process, line string) error {
 	return nil
 }
 
-// order makes orders.
+// order creates orders.
 func (l *lane) order(n int) error {
 	for range n {
 		if err := l.app.order(context.Background(), l.next); err != nil {
@@ -144,7 +144,7 @@ func (l *lane) deliver(ctx context.Context, url string) error {
 	return errors.Join(err, <-ended)
 }
 
-// settled returns an error while messages are on their way.
+// settled returns an error while messages are pending.
 func (a *app) settled() error {
 	var pending, missing int
 	err := a.db.QueryRow("SELECT (SELECT count(*) FROM tickslot_outbox WHERE state = 'pending'), (SELECT count(*) "+
@@ -155,16 +155,16 @@ func (a *app) settled() error {
 	return err
 }
 
-// A verdict is what the database shows in the end.
+// A verdict is the final state of the database.
 type verdict struct{ orders, lost, doubled, disordered, withdrawn int }
 
-// verdict delivers what is left, and looks.
+// verdict delivers the remaining messages and checks the database.
 func (l *lane) verdict() (v verdict, err error) {
-	if err := l.order(1); err != nil { // also the one of which the last producer has not heard
+	if err := l.order(1); err != nil { // includes an order whose commit the last producer did not learn of
 		return v, err
 	}
 	err = l.deliver(context.Background(), l.receiver.URL)
-	orders := map[int]int{} // and their effects
+	orders := map[int]int{} // orders and their effects
 	all := func(text string, row func(n, k int)) {
 		rows, e := l.app.db.Query(text)
 		if e != nil {

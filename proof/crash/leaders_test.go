@@ -18,16 +18,16 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// A gate stands before a receiver, on the way from one relay.
+// A gate is a proxy between a relay and a receiver.
 type gate struct {
 	*app
 	mu   sync.Mutex
-	shut chan struct{} // closed when it is opened; nil: it is open
-	came int           // messages
-	held int           // of them wait
+	shut chan struct{} // closed when the gate opens; nil: the gate is open
+	came int           // number of messages
+	held int           // number of messages that wait
 }
 
-// ServeHTTP passes a request on when the gate is open.
+// ServeHTTP forwards a request when the gate is open.
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -42,16 +42,16 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	g.mu.Unlock()
 	if shut != nil {
-		<-shut // whether the relay still waits for the answer or not
+		<-shut // whether or not the relay still waits for the answer
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	g.app.ServeHTTP(w, r)
 }
 
-// close lets the messages pass that wait, and has later ones wait.
+// close forwards the messages that wait, and holds later ones.
 func (g *gate) close() { g.set(make(chan struct{})) }
 
-// open lets all pass.
+// open forwards all messages.
 func (g *gate) open() { g.set(nil) }
 
 func (g *gate) set(shut chan struct{}) {
@@ -70,12 +70,12 @@ func (g *gate) counts() (came, held int) {
 	return g.came, g.held
 }
 
-// The network of a relay that leads drops everything. It goes on with the deliveries that are under
-// way, while another relay leads and delivers the same messages, and those after them; when the
-// network is back, it also writes its results. No effect is doubled, no message is lost, and the
-// order of each key is kept.
+// The network of a leading relay drops everything. The relay continues its current deliveries,
+// while another relay leads and delivers the same messages and later ones. When the network is
+// back, the first relay also writes its results. No effect is repeated, no message is lost, and
+// each key stays in order.
 //
-// Fails when Once says that a message is fresh which its consumer has had.
+// Fails when Once reports a message as fresh that its consumer has already had.
 func TestTwoRelaysAfterABlackHole(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -109,7 +109,8 @@ func twoRelays(t *testing.T, kind string) {
 		}
 	}
 
-	// The relay reads all of them at once. One of each key is on its way when its network is cut.
+	// The relay reads all of them at once. One message of each key is being delivered when its
+	// network is cut.
 	must(l.order(32))
 	g.close()
 	stopOld := running(t, cut, receiver.URL)
@@ -118,9 +119,9 @@ func twoRelays(t *testing.T, kind string) {
 		return came == keys
 	})
 	stopNew := running(t, l.app, l.receiver.URL)
-	t.Cleanup(g.open) // before the relays are stopped
+	t.Cleanup(g.open) // before the relays stop
 	proxy.BlackHole(true)
-	// The receiver takes these. The relay goes on with those after them, which wait at the gate.
+	// The receiver gets these. The relay continues with later ones, which wait at the gate.
 	g.close()
 	testkit.Eventually(t, testkit.Patience, "it goes on with deliveries", func() bool {
 		came, _ := g.counts()
@@ -145,7 +146,7 @@ func twoRelays(t *testing.T, kind string) {
 		came, v.lost, v.doubled, v.disordered)
 }
 
-// running runs a relay until stop is called, or the test ends.
+// running runs a relay until stop is called or the test ends.
 func running(t *testing.T, a *app, url string) (stop func() error) {
 	t.Helper()
 	relay, err := a.relay(url, 1)

@@ -15,20 +15,20 @@ import (
 	"syscall"
 )
 
-// A killer sees every statement of this process, prints those that it has not seen before, and
-// kills the process before or after one of them, so that no code of ours runs any more.
+// A killer sees every statement of this process, prints new ones, and kills the process before or
+// after one of them, so that none of our code runs any more.
 //
-// A statement is known by its text and those before it in its transaction: the COMMIT of Append is
-// another one than that of Mark.
+// A statement is identified by its text and the earlier statements of its transaction: the COMMIT
+// of Append differs from that of Mark.
 type killer struct {
-	at    string // the statement; "": none
+	at    string // the statement, or ""
 	after bool
 
-	mu   sync.Mutex      // of all connections
-	seen map[string]bool // nil: it prints nothing
+	mu   sync.Mutex      // shared by all connections
+	seen map[string]bool // nil: print nothing
 }
 
-// A session is the transaction of one connection.
+// A session is the current transaction of a connection.
 type session struct {
 	*killer
 	path []string
@@ -37,16 +37,16 @@ type session struct {
 func (k *killer) session() *session { return &session{killer: k} }
 
 var (
-	// Arguments in the text, as those of MySQL and of the lock's calls on Postgres ('…' ::text).
+	// Literal arguments, as in MySQL and in the lock calls on Postgres ('…' ::text).
 	literals = regexp.MustCompile(`x'[0-9a-f]*'|'(?:[^']|'')*' ?::|\b\d+\b`)
 	lists    = regexp.MustCompile(`\?(?:, \?)+`)
 	spaces   = regexp.MustCompile(`\s+`)
 )
 
-// before is called before a statement. It returns what to call after it; nil: nothing.
+// before is called before a statement. It returns a function to call after it, or nil.
 func (s *session) before(text string) (after func()) { return s.beforeThis(text, func() {}) }
 
-// beforeThis is before, for callers that have to do something before the process is killed.
+// beforeThis is before, for callers that must do something before the process is killed.
 func (s *session) beforeThis(text string, prepare func()) (after func()) {
 	text = literals.ReplaceAllString(text, "?")
 	text = strings.TrimSpace(spaces.ReplaceAllString(lists.ReplaceAllString(text, "?"), " "))
@@ -81,14 +81,14 @@ func (s *session) beforeThis(text string, prepare func()) (after func()) {
 	return die
 }
 
-// execute executes a statement that has been executed when f returns.
+// execute runs f, which executes a statement before it returns.
 func execute[T any](s *session, text string, f func() (T, error)) (T, error) {
 	after := s.before(text)
 	answer, err := f()
 	if err != nil && len(s.path) == 1 { // the transaction has not begun: SQLite was busy
 		s.path = nil
 	}
-	if after != nil && !errors.Is(err, driver.ErrSkip) { // which has executed nothing: it is prepared next
+	if after != nil && !errors.Is(err, driver.ErrSkip) { // ErrSkip: the statement is prepared next instead
 		after()
 	}
 	return answer, err
@@ -111,7 +111,7 @@ func (k *killer) watched(conn driver.Conn, err error) (driver.Conn, error) {
 	return watchedConn{full, k.session()}, nil
 }
 
-// fullConn is what the connections of both drivers have that database/sql asks for.
+// fullConn has the methods of both drivers' connections that database/sql uses.
 type fullConn interface {
 	driver.Conn
 	driver.ConnBeginTx

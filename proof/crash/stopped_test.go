@@ -11,11 +11,10 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A relay's process is stopped with deliveries under way, for longer than its lease lasts, and
-// another relay delivers everything. When the process goes on it begins no delivery before it leads
-// again.
+// A relay's process is paused during deliveries for longer than its lease, and another relay
+// delivers everything. When the process resumes, it starts no delivery before it leads again.
 //
-// Fails when a relay begins what it had read before it was stopped, without asking whether its
+// Fails when a relay starts deliveries that it read before the pause, without checking whether its
 // lease has ended meanwhile.
 func TestRelayThatWasStoppedBeginsNothing(t *testing.T) {
 	t.Parallel()
@@ -37,7 +36,7 @@ func TestRelayThatWasStoppedBeginsNothing(t *testing.T) {
 	g.close()
 	stopped := job{Role: "relay", Place: p, URL: receiver.URL, Shards: 1, Lifetime: time.Hour}.start(t)
 	go func() {
-		for stopped.lines.Scan() { // else it would wait for somebody to read what it prints
+		for stopped.lines.Scan() { // otherwise it would block when its output is not read
 		}
 	}()
 	testkit.Eventually(t, testkit.Patience, "a message of each key is under way", func() bool {
@@ -49,7 +48,7 @@ func TestRelayThatWasStoppedBeginsNothing(t *testing.T) {
 	stopNew := running(t, l.app, l.receiver.URL)
 	testkit.Eventually(t, testkit.Patience, "the other relay has delivered everything", l.app.settled)
 
-	g.open() // the answers wait for the process
+	g.open() // the answers are waiting for the process
 	must(stopped.Process.Signal(syscall.SIGCONT))
 	must(stopNew())
 	must(l.order(1))

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// dialer returns what pgx dials with, so that the killer sees the statements in the messages: a
-// transaction of the relay is sent as a whole, and nothing of pgx is called between its statements.
+// dialer returns a dial function for pgx that shows the killer the statements in each message. A
+// relay sends a transaction as a whole, and no pgx hook runs between its statements.
 func (k *killer) dialer() func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
@@ -23,14 +23,14 @@ func (k *killer) dialer() func(ctx context.Context, network, addr string) (net.C
 	}
 }
 
-// A wire is a connection to Postgres. Only one goroutine writes to it at a time.
+// A wire is a connection to Postgres. Only one goroutine at a time may write to it.
 type wire struct {
 	net.Conn
 	s        *session
 	greeted  bool // the first message, which has no type, was sent
 	rest     []byte
-	prepared map[string]string // texts by the names of statements
-	portals  map[string]string // texts by the names of portals
+	prepared map[string]string // texts of statements, by name
+	portals  map[string]string // texts of portals, by name
 }
 
 // Write implements net.Conn.
@@ -50,7 +50,7 @@ func (w *wire) Write(b []byte) (int, error) {
 		}
 		executed++
 		after := w.s.beforeThis(text, func() {
-			_, _ = w.Conn.Write(data[:start]) // the server has all that came before it
+			_, _ = w.Conn.Write(data[:start]) // the server has all earlier messages
 		})
 		if after != nil {
 			_, _ = w.Conn.Write(data[:at])
@@ -58,12 +58,12 @@ func (w *wire) Write(b []byte) (int, error) {
 			after()
 		}
 	}
-	w.rest = bytes.Clone(data[at:]) // of which the next call brings the end
+	w.rest = bytes.Clone(data[at:]) // the next call completes it
 	_, err := w.Conn.Write(data[:at])
 	return len(b), err
 }
 
-// message returns the first message of what a client sends; nil: it is not complete.
+// message returns the first complete message in data, or nil.
 func (w *wire) message(data []byte) []byte {
 	head := 1
 	if !w.greeted {
@@ -79,7 +79,7 @@ func (w *wire) message(data []byte) []byte {
 	return data[:size]
 }
 
-// statement returns the text of the statement that a message has executed, if it does that.
+// statement returns the text of the statement that a message executes, if it executes one.
 func (w *wire) statement(message []byte) (text string, executes bool) {
 	if !w.greeted {
 		w.greeted = true
@@ -99,8 +99,8 @@ func (w *wire) statement(message []byte) (text string, executes bool) {
 	return "", false
 }
 
-// answered waits until the server has executed so many statements. Those that were not sent as a
-// Query it answers when it is asked to (Flush).
+// answered waits until the server has executed this many statements. It answers statements that
+// were not sent as a Query only after a Flush.
 func (w *wire) answered(query bool, statements int) {
 	if !query {
 		_, _ = w.Conn.Write([]byte{'H', 0, 0, 0, 4})
@@ -115,9 +115,9 @@ func (w *wire) answered(query bool, statements int) {
 			return
 		}
 		switch head[0] {
-		case 'C', 'I': // it was executed, or was empty
+		case 'C', 'I': // executed, or empty
 			statements--
-		case 'E': // the server leaves the rest out
+		case 'E': // the server skips the rest
 			return
 		}
 	}

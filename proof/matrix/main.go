@@ -1,20 +1,20 @@
-// Command matrix runs the suites that every store has to pass on all servers that the documents
-// name, and writes down what it has seen. It attacks the claim that they all keep their part.
+// Command matrix runs the suites for stores on all servers named in the documents, and records the
+// results. It attacks the claim that every store keeps its part of the promises.
 //
 //	go run ./proof/matrix                   all servers
 //	go run ./proof/matrix -only 'MySQL|13'  those whose product and version match
 //	go run ./proof/matrix -write            and what the documents say of them
 //
-// A server that is not installed is fetched by scripts/fetch.sh. One that cannot be had is named
-// in not_fetched, and does not count as passed. Each row says how many tests passed for each part.
-// The last line is JSON: how many servers there are, how many passed, failed and were skipped, and
-// which could not be fetched. The exit status is 1 unless all have passed.
+// scripts/fetch.sh fetches a server that is not installed. A server that cannot be fetched is
+// listed in not_fetched and does not count as passed. Each row shows the number of passed tests for
+// each part. The last line is JSON: the number of servers, how many passed, failed and were
+// skipped, and which could not be fetched. The exit status is 1 unless all have passed.
 //
-// With -write the results of the servers that ran replace the older ones in docs/tested.json, and
-// the tables of README.md, docs/redis.md and docs/sql.md follow. TestDocumentsSayWhatWasRun holds
-// them to it.
+// With -write, the results replace older ones of the same servers in docs/tested.json and in the
+// tables of README.md, docs/redis.md and docs/sql.md. TestDocumentsSayWhatWasRun checks that these
+// agree.
 //
-// It does not promise that a server is free of faults: torture does not run here.
+// It does not promise that a server has no faults: torture does not run here.
 package main
 
 import (
@@ -51,18 +51,18 @@ func main() {
 	}
 }
 
-// A result is what a run saw of a server.
+// A result is the result of a run on one server.
 type result struct {
 	Product string         `json:"product"`
 	Version string         `json:"version"`
 	Date    string         `json:"date"`
-	Passed  map[string]int `json:"passed"` // tests, by part
+	Passed  map[string]int `json:"passed"` // number of tests, by part
 
 	failed []string
 	took   time.Duration
 }
 
-// A summary is the last line.
+// A summary is the last line of the output.
 type summary struct {
 	Servers    int      `json:"servers"`
 	Passed     int      `json:"passed"`
@@ -85,7 +85,7 @@ func run(ctx context.Context, w io.Writer, only string, write bool) error {
 		return err
 	}
 	defer os.RemoveAll(m.dir)
-	if err := os.Chmod(m.dir, 0o755); err != nil { // some servers refuse root, and are started as another user
+	if err := os.Chmod(m.dir, 0o755); err != nil { // some servers refuse root and run as another user
 		return err
 	}
 	var results []result
@@ -141,7 +141,7 @@ func run(ctx context.Context, w io.Writer, only string, write bool) error {
 	return errors.Join(err, jsonErr)
 }
 
-// String is a row of what is printed.
+// String returns a row of the output.
 func (r result) String() string {
 	parts := []string{}
 	for _, part := range []string{"locks", "registry", "durable", "outbox"} {
@@ -163,7 +163,7 @@ type matrix struct {
 	built    map[string]string
 }
 
-// program returns the program of a server, which it fetches if need be.
+// program returns the program of a server, and fetches it if necessary.
 func (m matrix) program(ctx context.Context, s server) (string, error) {
 	if s.fetch == "" {
 		return sqltest.Program(s.kind)
@@ -183,14 +183,14 @@ func (m matrix) program(ctx context.Context, s server) (string, error) {
 
 var number = regexp.MustCompile(`\d+\.\d+(\.\d+)?`)
 
-// version returns what a program says of itself.
+// version returns the version that a program prints.
 func version(ctx context.Context, program string) string {
 	out, _ := exec.CommandContext(ctx, program, "--version").Output()
-	text := strings.ReplaceAll(string(out), program, "") // the path may have a number of its own
+	text := strings.ReplaceAll(string(out), program, "") // the path may contain another number
 	return cmp.Or(number.FindString(text), "of an unknown version")
 }
 
-// row runs the suites of a server.
+// row runs the suites on a server.
 func (m matrix) row(ctx context.Context, s server, program string) (r result) {
 	r = result{Product: s.Product, Version: version(ctx, program), Date: time.Now().UTC().Format(time.DateOnly),
 		Passed: map[string]int{}}
@@ -229,7 +229,7 @@ func (m matrix) suite(ctx context.Context, kind, program string, s suite) (strin
 	cmd.Dir = filepath.Join(m.top, s.dir)
 	cmd.Env = append(os.Environ(), "TICKSLOT_SERVER_"+kind+"="+program, "TICKSLOT_TEMPLATES="+m.dir)
 	if s.long {
-		// The second one has the tests run in this process, where they are counted.
+		// The second variable makes the tests run in this process, where they are counted.
 		cmd.Env = append(cmd.Env, "TICKSLOT_LONG=1", "TICKSLOT_TEST_BEHIND_PGBOUNCER=1")
 	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -240,7 +240,7 @@ func (m matrix) suite(ctx context.Context, kind, program string, s suite) (strin
 
 var passes = regexp.MustCompile(`(?m)^ *--- PASS: (\S+)`)
 
-// leaves counts the tests that passed and have no subtests.
+// leaves counts the passed tests that have no subtests.
 func leaves(out string) (n int) {
 	parents := map[string]bool{}
 	names := passes.FindAllStringSubmatch(out, -1)
@@ -261,7 +261,7 @@ func leaves(out string) (n int) {
 
 var fault = regexp.MustCompile(`^ *--- FAIL|^ *\S+_test\.go:|^ *\w+\.go:\d+|^panic:`)
 
-// faults are the lines of an output that say what failed.
+// faults returns the lines of an output that describe failures.
 func faults(out string) string {
 	var lines []string
 	for line := range strings.Lines(out) {

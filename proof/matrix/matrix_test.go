@@ -10,10 +10,10 @@ import (
 
 const top = "../.."
 
-// The documents name the versions on which the suites have passed, and how many tests, as the file
-// of the results says.
+// The documents list the versions on which the suites passed, and the numbers of tests, as in the
+// results file.
 //
-// Fails when a document is changed by hand, or a server is named that was not run.
+// Fails when a document is edited manually, or names a server that was not run.
 func TestDocumentsSayWhatWasRun(t *testing.T) {
 	t.Parallel()
 	all, err := read(top)
@@ -43,7 +43,7 @@ func TestDocumentsSayWhatWasRun(t *testing.T) {
 	}
 }
 
-// A row of the table whose tests are renamed would run nothing, and say so only when it is run.
+// If a row's tests were renamed, it would run nothing and reveal that only when it is run.
 func TestSuitesHaveTests(t *testing.T) {
 	t.Parallel()
 	for _, s := range servers {
@@ -69,7 +69,7 @@ func TestSuitesHaveTests(t *testing.T) {
 	}
 }
 
-// What has subtests is no test of its own.
+// A test with subtests does not count itself.
 func TestLeavesAreCounted(t *testing.T) {
 	t.Parallel()
 	out := "--- PASS: TestA (0.00s)\n    --- PASS: TestA/one (0.00s)\n    --- PASS: TestA/two (0.00s)\n" +

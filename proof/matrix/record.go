@@ -18,10 +18,10 @@ import (
 // tested is the file with the latest results of all servers.
 const tested = "docs/tested.json"
 
-// documents are those in which results stand.
+// documents are the documents that contain results.
 var documents = []string{"README.md", "docs/redis.md", "docs/sql.md"}
 
-// record puts results into the file, in place of those of the same product and major version, and
+// record writes results into the file, replacing those of the same product and version line, and
 // into the documents.
 func record(top string, results []result) error {
 	all, err := read(top)
@@ -71,8 +71,8 @@ func read(top string) (all []result, err error) {
 	return all, json.Unmarshal(text, &all)
 }
 
-// line is the part of a version within which a newer one replaces an older one: of Postgres 18.6 it
-// is 18, of all others the first two numbers.
+// line returns the version line in which a newer version replaces an older one: 18 for Postgres
+// 18.6, and the first two numbers for all others.
 func line(version string) string {
 	parts := strings.Split(version, ".")
 	if len(parts) == 2 {
@@ -92,11 +92,11 @@ func compareVersions(a, b string) int {
 	return slices.Compare(numbers(a), numbers(b))
 }
 
-// place is where results stand in a document: products for the versions of each, or "table" and
-// products for a table.
+// place matches the place of results in a document. A list of products stands for their versions,
+// "table" and products for a table.
 var place = regexp.MustCompile(`(?s)(<!--tested:([A-Za-z,]+)-->).*?(<!--/-->)`)
 
-// fill writes results into their places of a document.
+// fill writes results into their places in a document.
 func fill(text []byte, all []result) []byte {
 	return place.ReplaceAllFunc(text, func(found []byte) []byte {
 		parts := place.FindSubmatch(found)
@@ -108,7 +108,7 @@ func fill(text []byte, all []result) []byte {
 	})
 }
 
-// versions is a list such as "MySQL 9.7.4, MariaDB 10.11.14 and 11.8.9".
+// versions returns a list such as "MySQL 9.7.4, MariaDB 10.11.14 and 11.8.9".
 func versions(all []result, products []string) string {
 	var lists []string
 	for _, product := range products {
@@ -127,7 +127,7 @@ func versions(all []result, products []string) string {
 	return strings.Join(lists, "; ")
 }
 
-// table has a row for each server.
+// table returns a table with a row for each server.
 func table(all []result, products []string) string {
 	var b strings.Builder
 	b.WriteString("| server | locks | registry | durable runs | outbox | date |\n|---|---|---|---|---|---|\n")

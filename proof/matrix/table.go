@@ -2,18 +2,18 @@ package main
 
 // A server is a row of the matrix.
 type server struct {
-	Product string // as the documents name it
+	Product string // its name in the documents
 	kind    string // see servertest.Chosen
-	fetch   string // of scripts/fetch.sh; "": the one that is installed
+	fetch   string // argument of scripts/fetch.sh, or "" for the installed server
 	suites  []suite
 }
 
-// A suite are tests that have to pass on a server.
+// A suite is a set of tests that must pass on a server.
 type suite struct {
 	Part string // locks, registry, durable or outbox
 	dir  string
-	run  string // as -test.run
-	long bool   // the way is left out of make test
+	run  string // argument of -test.run
+	long bool   // too long for make test
 }
 
 var servers = []server{
@@ -58,7 +58,7 @@ var pgbouncer = []suite{
 	{"outbox", "outbox/internal/sqlstore", "^TestConformance$/^Postgres,_PgBouncer$", true},
 }
 
-// Redis alone, as a Cluster of three, and with Sentinel.
+// redis runs as a single server, as a Cluster of three, and with Sentinel.
 var redis = []suite{
 	{"locks", "dlock/redislock", "^(TestConformanceSingle|TestConformanceCluster|TestLeastPrivilegeAsDocumented)$",
 		false},

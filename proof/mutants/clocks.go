@@ -1,16 +1,16 @@
 package main
 
-// clockLayer is the part of a store's conformance suite about a clock that was wrong.
+// clockLayer is the part of a store's conformance suite for a wrong clock.
 func clockLayer(pkg, test string) layer {
 	return layer{pkg: pkg, test: "^" + test + "$/^clock$/^was_2h0m0s_ahead$"}
 }
 
-// leasesOfClocks is the part of a conformance suite about leases from when the clock was ahead.
+// leasesOfClocks is the part of a conformance suite for leases granted while the clock was ahead.
 func leasesOfClocks(test string) string {
 	return "^" + test + "/^clock$/^leases_of_a_clock_that_was_ahead$"
 }
 
-// ofClocks are the bugs of what is believed after a clock was ahead.
+// ofClocks are bugs in handling data written while a clock was ahead.
 var ofClocks = []mutant{
 	{
 		name: "latest tick in the future believed",

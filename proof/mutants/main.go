@@ -1,17 +1,17 @@
-// Command mutants plants bugs, one at a time, and checks that the tests meant to find each of them
-// do. It attacks the tests themselves.
+// Command mutants plants bugs, one at a time, and checks that the intended tests find them. It
+// attacks the tests themselves.
 //
 //	go run ./proof/mutants                   all of them
 //	go run ./proof/mutants 'naive DEL' N+1   these
 //
-// The bugs are in the tables of this package and nowhere else: the compiler is given patched copies
-// of the files (go build -overlay). First every layer must pass without a bug, or at least raise no
-// alarm, because a layer that fails anyway proves nothing. A mutant is killed if its layer reports
-// that the promise which the bug breaks is broken. A mutant that does not compile, crashes or takes
-// too long is not killed. The last line is "10/10", or the exit status is 1.
+// The bugs exist only in the tables of this package: the compiler gets patched copies of the files
+// (go build -overlay). First, every layer must pass without a bug, or at least raise no alarm,
+// because a layer that fails anyway proves nothing. A mutant is killed if its layer reports the
+// broken promise. A mutant that does not compile, crashes or takes too long is not killed. If all
+// are killed, the last line is "10/10"; otherwise the exit status is 1.
 //
-// It does not promise that there are no other bugs that no test would find. A layer that finds bugs
-// by chance (torture) may miss one.
+// It does not promise that the tests would find every other bug. A layer that finds bugs by chance
+// (torture) may miss one.
 package main
 
 import (
@@ -30,7 +30,7 @@ import (
 	"time"
 )
 
-// patience is how long a layer may take. Those of the table take seconds.
+// patience bounds the run of a layer. Those in the table take seconds.
 const patience = 2 * time.Minute
 
 func main() {
@@ -108,11 +108,11 @@ func moduleRoot(ctx context.Context) (string, error) {
 
 // A gate builds and runs layers.
 type gate struct {
-	top string // of the repository
-	dir string // for what is built
+	top string // root of the repository
+	dir string // directory for built programs
 }
 
-// baseline runs every layer as it is.
+// baseline runs every layer without a bug.
 func (g gate) baseline(ctx context.Context, chosen []mutant) error {
 	programs := map[string]string{}
 	done := map[string]bool{}
@@ -155,14 +155,14 @@ func (g gate) baseline(ctx context.Context, chosen []mutant) error {
 	return nil
 }
 
-// weak reports whether a layer failed only because too little happened: it raised no alarm, which
-// is how a bug is recognized.
+// weak reports whether a layer failed only because too little happened, which means that it raised
+// no alarm.
 func (l layer) weak(out string, err error) bool {
 	_, failed := errors.AsType[*exec.ExitError](err)
 	return failed && l.alarm != "" && !strings.Contains(out, l.alarm) && !crashed(out)
 }
 
-// crashed reports whether a program panicked. A test that times out panics, too.
+// crashed reports whether a program panicked. A test that times out also panics.
 func crashed(out string) bool {
 	return strings.Contains(out, "\npanic: ") || strings.Contains(out, "\nfatal error: ")
 }
@@ -182,7 +182,7 @@ func (g gate) kill(ctx context.Context, m mutant, name string) (string, error) {
 	return verdict(m, out, err)
 }
 
-// plant writes patched copies, and the overlay file that makes the compiler use them.
+// plant writes patched copies and the overlay file that makes the compiler use them.
 func (g gate) plant(m mutant, name string) (overlay string, err error) {
 	replace := map[string]string{}
 	for _, file := range m.files() {
@@ -218,7 +218,7 @@ func (m mutant) files() []string {
 	return files
 }
 
-// patch returns the text of a file with the bug in it.
+// patch returns the text of a file with the bug planted.
 func (m mutant) patch(file, text string) (string, error) {
 	for _, e := range m.edits {
 		if e.file != file {
@@ -248,7 +248,7 @@ func (g gate) build(ctx context.Context, l layer, overlay, program string) error
 	return nil
 }
 
-// longProofs is what the tests of long proofs want to see in their environment.
+// longProofs is the environment variable that enables the long proofs.
 const longProofs = "TICKSLOT_LONG=1"
 
 var errTooLong = errors.New("it took too long")
@@ -266,7 +266,7 @@ func (g gate) start(ctx context.Context, l layer, program string) (string, error
 	if l.test != "" {
 		cmd.Dir = filepath.Join(g.top, l.pkg)
 	}
-	cmd.Env = append(os.Environ(), "TICKSLOT_REQUIRE_SERVERS=1", "TMPDIR="+g.dir) // logs go with the folder
+	cmd.Env = append(os.Environ(), "TICKSLOT_REQUIRE_SERVERS=1", "TMPDIR="+g.dir) // logs are deleted with the directory
 	if l.long {
 		cmd.Env = append(cmd.Env, longProofs)
 	}
@@ -279,8 +279,8 @@ func (g gate) start(ctx context.Context, l layer, program string) (string, error
 	return string(out), err
 }
 
-// verdict returns the output line with which a layer that was run on a mutant reports its bug, or
-// an error if there is none.
+// verdict returns the output line in which a layer reports the planted bug, or an error if there is
+// none.
 func verdict(m mutant, out string, err error) (line string, _ error) {
 	exit, failed := errors.AsType[*exec.ExitError](err)
 	switch {
@@ -297,7 +297,7 @@ func verdict(m mutant, out string, err error) (line string, _ error) {
 	if at == nil {
 		return "", fmt.Errorf("it failed, but not by saying %s:\n%s", m.says, tail(out))
 	}
-	// The line, or of a long one what follows.
+	// Of a long line, only what follows the match.
 	const most = 200
 	from, to := strings.LastIndexByte(out[:at[0]], '\n')+1, len(out)
 	if n := strings.IndexByte(out[at[1]:], '\n'); n >= 0 {

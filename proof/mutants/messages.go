@@ -1,6 +1,6 @@
 package main
 
-// ofMessages are the bugs of outbox.
+// ofMessages are bugs in package outbox.
 var ofMessages = []mutant{
 	{
 		name: "a message marked before it is delivered",

@@ -12,11 +12,11 @@ import (
 	"testing"
 )
 
-// The table fits the sources: a change of a line that a mutant replaces is found at once, and not
-// only when the mutants run.
+// The table matches the sources, so a change to a line that a mutant replaces is detected before
+// the mutants run.
 //
-// Fails when a text to be replaced is missing in its file, or is there twice; when a patch is not
-// valid Go; when a layer's folder is gone.
+// Fails when a text to replace is missing in its file or occurs twice, when a patch is not valid
+// Go, and when a layer's folder does not exist.
 func TestTableFitsTheSources(t *testing.T) {
 	names := map[string]bool{}
 	for _, m := range mutants {
@@ -53,7 +53,7 @@ func TestTableFitsTheSources(t *testing.T) {
 	}
 }
 
-// Fails when a text that occurs twice is replaced, or a missing one is not an error.
+// Fails when a text that occurs twice is replaced, or a missing text is not an error.
 func TestPatchWantsItsTextOnce(t *testing.T) {
 	m := mutant{edits: []edit{{"f", "old", "new"}}}
 	if got, err := m.patch("f", "an old line"); err != nil || got != "an new line" {
@@ -66,10 +66,10 @@ func TestPatchWantsItsTextOnce(t *testing.T) {
 	}
 }
 
-// What is a kill, and what is not.
+// The test decides which results are kills.
 //
-// Fails when a crash, a time-out, a layer that passes or one that fails with other words is taken
-// for a kill.
+// Fails when a crash, a timeout, a layer that passes, or a layer that fails with other words counts
+// as a kill.
 func TestVerdict(t *testing.T) {
 	failed := exec.Command("sh", "-c", "exit 1").Run()
 	if _, ok := errors.AsType[*exec.ExitError](failed); !ok {
@@ -101,9 +101,10 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// A layer that failed without an alarm was too weak; one that crashed or raised the alarm was not.
+// A layer that failed without an alarm was too weak. A layer that crashed or raised the alarm was
+// not.
 //
-// Fails when the alarm's words are ignored.
+// Fails when the words of the alarm are ignored.
 func TestWeak(t *testing.T) {
 	failed := exec.Command("sh", "-c", "exit 1").Run()
 	l := layer{alarm: "broken"}

@@ -1,6 +1,6 @@
 package main
 
-// ofRuns are the bugs of durable, of SQL stores of locks, and of what they share.
+// ofRuns are bugs in package durable, in SQL lock stores, and in their shared code.
 var ofRuns = []mutant{
 	{
 		name: "a result without its attempt",

@@ -10,8 +10,8 @@ type mutant struct {
 	name  string
 	edits []edit
 	layer layer
-	// says is a regular expression for the words with which the layer reports the promise that the
-	// bug breaks. Any other failure does not count.
+	// says is a regular expression for the words with which the layer reports the broken promise.
+	// Any other failure does not count.
 	says string
 }
 
@@ -20,16 +20,16 @@ type edit struct{ file, old, new string }
 
 // A layer is an existing check, run for as long as it needs.
 type layer struct {
-	pkg  string   // from the top of the repository, without "./"
-	test string   // what to -run; "": the package is a program
-	args []string // of the test, or of the program
-	// alarm is the output of a real finding. Without it the layer may fail because too little
-	// happened, on a machine that is busy. "": every failure is an alarm.
+	pkg  string   // path from the repository root, without "./"
+	test string   // argument of -run; "": the package is a program
+	args []string // for the test or the program
+	// alarm matches the output of a real finding. Without the alarm, a failure may mean that too
+	// little happened on a busy machine. "": every failure is an alarm.
 	alarm string
-	long  bool // it is one of the long proofs, which others skip
+	long  bool // a long proof, which other runs skip
 }
 
-// asLongProof returns the layer as one of the long proofs.
+// asLongProof returns the layer as a long proof.
 func (l layer) asLongProof() layer {
 	l.long = true
 	return l
@@ -47,7 +47,7 @@ func (l layer) String() string {
 }
 
 var (
-	// With these six seeds every kind of fault occurs, and each bug shows.
+	// With these six seeds, every kind of fault occurs and each bug is found.
 	simulation = layer{pkg: "proof/simulate", test: "^TestSimulate$",
 		args: []string{"-seeds", "6", "-seed", "12", "-ttl", "15s"}, alarm: "promises were broken"}
 	torture = layer{pkg: "proof/torture/fleet", args: []string{"-store", "redis", "-for", "20s", "-seed", "11"},
@@ -58,7 +58,7 @@ func redis(test string) layer { return layer{pkg: "dlock/redislock", test: test}
 
 func timers(test string) layer { return layer{pkg: "timer", test: test} }
 
-// With these seeds each bug shows.
+// With these seeds, each bug is found.
 var durableSimulation = layer{pkg: "durable", test: "^TestSimulate$",
 	args: []string{"-simulate.seeds", "8", "-simulate.seed", "1"}}
 

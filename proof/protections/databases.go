@@ -1,6 +1,7 @@
 package main
 
-// databaseRows are about what stands between a store and its server: sessions, networks, batches.
+// databaseRows are the protections against faults between a store and its server: sessions,
+// networks, batches.
 var databaseRows = []row{
 	{"what sessions begin with changes no answer, or is refused by name", map[string]string{
 		"memlock, caslock, redislock, redlock, registry memory, registry redis": "no: it has no sessions with settings",

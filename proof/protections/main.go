@@ -1,21 +1,21 @@
-// Command protections prints which test shows each protection in each store and product, and runs
-// those tests.
+// Command protections prints the test for each protection in each store and product, and runs those
+// tests.
 //
 //	go run ./proof/protections           the table, and the tests in their short forms
 //	go run ./proof/protections -list     the table only
 //
-// A protection is an answer to a fault that no store and no product is spared: a clock that was
-// ahead, a row that a stranger locks, a receiver that hangs. One that is mended in a single place
-// is missing in its sisters, so the table in table.go has a row for each protection, a column for
-// each store and product, and in each cell the tests that show it, or the reason why it does not
-// apply. TestTableIsComplete fails when a cell is empty, a test is gone, or a store or a product
-// has no column.
+// A protection is an answer to a fault that affects every store and product: a clock that was
+// ahead, a row locked by another session, a receiver that hangs. A fix in one place is easily
+// missing in others. So the table in table.go has a row for each protection and a column for each
+// store and product. Each cell names the tests that show the protection, or the reason why it does
+// not apply. TestTableIsComplete fails when a cell is empty, a test does not exist, or a store or a
+// product has no column.
 //
-// The last line is JSON: how many rows, columns and cells there are, how many cells are shown by a
-// test, how many are excused by a reason, and how many are missing. The exit status is 1 if a cell
-// is missing, or if a test fails, skips, or does not exist.
+// The last line is JSON: the numbers of rows, columns and cells, and how many cells have a test,
+// have a reason, or are missing. The exit status is 1 if a cell is missing, or if a test fails,
+// skips, or does not exist.
 //
-// It does not promise that a test covers all that a protection means: each says itself when it
+// It does not promise that a test covers a protection completely. Each test's comment says when it
 // fails.
 package main
 
@@ -89,7 +89,7 @@ func moduleRoot(ctx context.Context) (string, error) {
 	return filepath.Dir(file), nil
 }
 
-// print prints each row with its cells: columns that share tests or a reason share a line.
+// print prints each row with its cells. Columns with the same tests or reason share a line.
 func print(w io.Writer, t table) {
 	for i, r := range t.rows {
 		fmt.Fprintf(w, "%d. %s\n", i+1, r.protection)
@@ -102,14 +102,14 @@ func print(w io.Writer, t table) {
 	fmt.Fprintln(w)
 }
 
-// runTests runs the tests of each folder with one go test, and returns what did not pass.
+// runTests runs the tests of each folder with one go test, and returns the tests that did not pass.
 func runTests(ctx context.Context, w io.Writer, top string, byFolder []folderTests) (failed []string) {
 	templates, err := os.MkdirTemp("", "tickslot-protections-")
 	if err != nil {
 		return []string{err.Error()}
 	}
 	defer os.RemoveAll(templates)
-	if err := os.Chmod(templates, 0o755); err != nil { // some servers are started as another user
+	if err := os.Chmod(templates, 0o755); err != nil { // some servers run as another user
 		return []string{err.Error()}
 	}
 	for _, f := range byFolder {
@@ -143,7 +143,7 @@ func (f folderTests) run(ctx context.Context, top string, env []string) (notPass
 		}
 	}
 	for _, name := range f.names {
-		// The testing package writes the spaces of a subtest's name as underscores.
+		// Package testing writes spaces in a subtest's name as underscores.
 		ran := strings.ReplaceAll(name, " ", "_")
 		switch result := resultOf(results, ran); result {
 		case "pass":
@@ -156,9 +156,9 @@ func (f folderTests) run(ctx context.Context, top string, env []string) (notPass
 	return notPassed
 }
 
-// resultOf returns the result of a test. The name may also be the first part of names that subtests
-// share ("TestConformance/mark" of "TestConformance/mark/each outcome"): such a group has passed if
-// one of them has, and none has failed.
+// resultOf returns the result of a test. The name may also be a common prefix of subtests
+// ("TestConformance/mark" of "TestConformance/mark/each outcome"). Such a group has passed if one
+// of them has passed and none has failed.
 func resultOf(results map[string]string, name string) string {
 	if result, ok := results[name]; ok {
 		return result

@@ -11,21 +11,21 @@ import (
 // A column is a store or a product.
 type column struct {
 	name string
-	// folder has its code; or a file, if the folder has the code of several columns.
+	// folder is the column's folder, or a file if the folder contains several columns.
 	folder string
 }
 
-// A row is a protection. The keys of cells are names of columns, or of groups of columns, with
-// commas between them. A group stands for those of its columns that the row does not name. A value
-// is the tests that show the protection there, each as folder.TestName or folder.TestName/subtest,
-// with "; " between them, and with " (long)" behind one that only make proof WHAT=long runs; or
-// "no: " and the reason why the protection does not apply.
+// A row is a protection. The keys of cells are names of columns or of groups of columns, separated
+// by commas. A group stands for those of its columns that the row does not name. A value is either
+// the tests that show the protection, or "no: " and the reason why it does not apply. Each test is
+// folder.TestName or folder.TestName/subtest. Tests are separated by "; ", and " (long)" marks a
+// test that only make proof WHAT=long runs.
 type row struct {
 	protection string
 	cells      map[string]string
 }
 
-// A table is what rows and columns say.
+// A table is the parsed rows and columns.
 type table struct {
 	columns []column
 	rows    []parsedRow
@@ -41,7 +41,7 @@ type parsedRow struct {
 type cell struct {
 	columns []string
 	tests   []testName
-	reason  string // why the protection does not apply; "": tests show it
+	reason  string // why the protection does not apply, or ""
 }
 
 func (c cell) String() string {
@@ -66,8 +66,8 @@ type testName struct {
 
 var testForm = regexp.MustCompile(`^([a-z][a-z/]*)\.(Test[A-Za-z0-9_]+(?:/[^()]+)?)( \(long\))?$`)
 
-// parse returns the table, and each fault of it: a cell that is missing, filled twice, of a column
-// that does not exist, or whose value has neither tests nor a reason.
+// parse returns the table and all its faults: a cell that is missing, filled twice, or for an
+// unknown column, or whose value has neither tests nor a reason.
 func parse(rows []row, columns []column, groups map[string][]string) (t table, faults []error) {
 	fault := func(r row, format string, args ...any) {
 		faults = append(faults, fmt.Errorf("%s: %s", r.protection, fmt.Sprintf(format, args...)))
@@ -168,7 +168,7 @@ type folderTests struct {
 	names  []string
 }
 
-// tests returns every test of the table once, by folder, with the long ones or without.
+// tests returns every test in the table once, by folder, with or without the long ones.
 func (t table) tests(long bool) (byFolder []folderTests) {
 	names := map[string]map[string]bool{}
 	for _, r := range t.rows {
@@ -190,7 +190,7 @@ func (t table) tests(long bool) (byFolder []folderTests) {
 	return byFolder
 }
 
-// pattern returns the argument of go test -run that chooses these tests, and no others.
+// pattern returns the argument of go test -run that selects exactly these tests.
 func (f folderTests) pattern() string {
 	var all []string
 	for _, name := range f.names {

@@ -11,9 +11,9 @@ import (
 
 const top = "../.."
 
-// Every cell of the table names tests that exist, or says why the protection does not apply.
+// Every cell of the table names existing tests, or a reason why the protection does not apply.
 //
-// Fails when a store or a product lacks the test of a protection, and when a test is renamed.
+// Fails when a store or a product lacks the test for a protection, and when a test is renamed.
 func TestTableIsComplete(t *testing.T) {
 	t.Parallel()
 	parsed, faults := parse(slices.Concat(rows, databaseRows), columns, groups)
@@ -31,7 +31,7 @@ func TestTableIsComplete(t *testing.T) {
 	t.Logf("%+v", parsed.sums())
 }
 
-// defined reports whether a test is in the test files of a folder.
+// defined reports whether a folder's test files declare a test.
 func defined(t *testing.T, folder, name string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(top, folder, "*_test.go"))
@@ -54,7 +54,7 @@ func read(t *testing.T, file string) string {
 
 // Each store and each product has a column.
 //
-// Fails when somebody adds a store or a product without saying which protections it has.
+// Fails when a store or a product is added without stating its protections.
 func TestEveryStoreAndProductHasAColumn(t *testing.T) {
 	t.Parallel()
 	has := map[string]bool{}
@@ -62,13 +62,13 @@ func TestEveryStoreAndProductHasAColumn(t *testing.T) {
 		has[c.folder] = true
 	}
 	var found []string
-	// A store of locks, and one of a registry, has the method that its contract begins with.
+	// A lock store, and a registry store, has the first method of its contract.
 	for folder, method := range map[string]string{
 		"dlock": `\nfunc \([a-z]+ \*?[A-Z]\w*\) TryAcquire\(`, "cluster": `\nfunc \([a-z]+ \*?[A-Z]\w*\) Sweep\(`,
 	} {
 		found = append(found, foldersWith(t, folder, regexp.MustCompile(method))...)
 	}
-	// The others have a folder, or a file, for each database.
+	// The other columns have a folder or a file for each database.
 	for _, folder := range []string{"dlock/sqllock/internal", "durable/internal"} {
 		found = append(found, subfolders(t, folder)...)
 	}
@@ -105,7 +105,7 @@ func TestEveryStoreAndProductHasAColumn(t *testing.T) {
 	}
 }
 
-// foldersWith returns the folders below one whose code, without tests, matches.
+// foldersWith returns the subfolders whose code, except tests, matches.
 func foldersWith(t *testing.T, below string, code *regexp.Regexp) (found []string) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join(top, below), func(path string, d os.DirEntry, err error) error {
@@ -124,7 +124,7 @@ func foldersWith(t *testing.T, below string, code *regexp.Regexp) (found []strin
 	return found
 }
 
-// subfolders returns the folders in one.
+// subfolders returns the subfolders of a folder.
 func subfolders(t *testing.T, of string) (found []string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(top, of))
@@ -148,13 +148,13 @@ func relative(t *testing.T, path string) string {
 	return filepath.ToSlash(path)
 }
 
-// Fails when a faulty table passes, or the sums do not add up.
+// Fails when a faulty table passes, or the sums are wrong.
 func TestFaultsOfATableAreFound(t *testing.T) {
 	t.Parallel()
 	three := []column{{"a", "timer"}, {"b", "leader"}, {"c", "health"}}
 	for _, tt := range []struct {
 		cells map[string]string
-		want  string // a part of the only fault; "": none
+		want  string // part of the only fault, or ""
 		sums  sums
 	}{
 		{map[string]string{"a, b": "timer.TestX; leader.TestY/a b", "c": "no: it keeps nothing"}, "",
@@ -188,14 +188,14 @@ func TestFaultsOfATableAreFound(t *testing.T) {
 	}
 }
 
-// Fails when a group of subtests passes although one of them fails, or all were skipped.
+// Fails when a group of subtests passes although one of them fails or all were skipped.
 func TestResultOfAGroup(t *testing.T) {
 	t.Parallel()
 	results := map[string]string{"TestX": "pass", "TestY/a/one": "pass", "TestY/a/two": "skip", "TestY/b/one": "skip",
 		"TestY/c/one": "fail", "TestY/c/two": "pass"}
 	for name, want := range map[string]string{"TestX": "pass", "TestY/a": "pass", "TestY/b": "skip", "TestY/c": "fail",
 		"TestY/d": "", "TestY/a/two": "skip"} {
-		for range 10 { // whatever the order of the map
+		for range 10 { // for different map orders
 			if got := resultOf(results, name); got != want {
 				t.Fatalf("%s: %q, want %q", name, got, want)
 			}

@@ -1,7 +1,7 @@
 package main
 
-// The rows: first what the stores of locks and the timers on them withstand, then what products
-// with a database of their own do, and last what people see.
+// rows are the protections: first those of lock stores and their timers, then those of products
+// with their own database, and last those of user interfaces.
 var rows = []row{
 	{"a request whose answer was lost is asked again, and done once", map[string]string{
 		"caslock":   "dlock/caslock.TestConformance/token/lost reply; dlock/caslock.TestFaults",

@@ -1,7 +1,7 @@
 package main
 
-// The columns: the stores of locks, the products, the stores of the fleet registry, and what people
-// look at.
+// columns are the lock stores, the products, the stores of the fleet registry, and the user
+// interfaces.
 var columns = []column{
 	{"memlock", "dlock/memlock"},
 	{"caslock", "dlock/caslock"},
@@ -31,7 +31,7 @@ var columns = []column{
 	{"health", "health"},
 }
 
-// groups of columns. SQL Server is apart, because nothing of it was ever run on a server.
+// groups of columns. SQL Server is separate, because none of its code was ever run on a server.
 var groups = map[string][]string{
 	"SQL locks": {"sqllock postgres", "sqllock mysql", "sqllock sqlite"},
 	"durable":   {"durable postgres", "durable sqlite"},
@@ -43,7 +43,7 @@ var groups = map[string][]string{
 	"people":         {"page", "command line", "health"},
 }
 
-// noColumns are folders where a store or a product could be, with the reason why they have no
+// noColumns are folders that could contain a store or a product, with the reason why they have no
 // column.
 var noColumns = map[string]string{
 	"dlock":                        "it is the contract of stores, and leases on top",

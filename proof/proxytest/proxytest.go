@@ -1,6 +1,6 @@
-// Package proxytest runs load balancers for tests, with the configurations of deploy/: a HAProxy
-// and an nginx in front of three hosts. It is no API: for our own tests. It does not promise that
-// they are installed: without one, the test skips.
+// Package proxytest runs load balancers for this module's tests, with the configurations in
+// deploy/: HAProxy and nginx in front of three hosts. It does not promise that they are installed:
+// if one is missing, the test skips.
 package proxytest
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// The addresses that the configurations of deploy/ have for the hosts.
+// placeholders are the addresses of the hosts in the configurations in deploy/.
 var placeholders = [3]string{"10.0.0.1:8080", "10.0.0.2:8080", "10.0.0.3:8080"}
 
 // Find returns the path of a program, or skips the test.
@@ -37,7 +37,7 @@ func Find(t testing.TB, name string) string {
 	return path
 }
 
-// Deployed returns a file of deploy/. The test may belong to any package of the module.
+// Deployed returns the contents of a file in deploy/. The test may be in any package of the module.
 func Deployed(t testing.TB, path string) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -57,7 +57,7 @@ func Deployed(t testing.TB, path string) string {
 	return string(text)
 }
 
-// Replace changes what the text has to say once.
+// Replace replaces old, which must occur exactly once.
 func Replace(t testing.TB, text, old, with string) string {
 	t.Helper()
 	if n := strings.Count(text, old); n != 1 {
@@ -94,22 +94,22 @@ func HAProxy(t testing.TB, hosts [3]string) *servertest.Server {
 	return servertest.Own(t, s, err)
 }
 
-// stats is a page that says which hosts get requests: http://127.0.0.1:PORT+1/;csv.
+// stats adds a page that shows which hosts get requests: http://127.0.0.1:PORT+1/;csv.
 const stats = `frontend stats
     bind 127.0.0.1:PORT+1
     stats enable
     stats uri /
 `
 
-// The log line of Nginx, in the format of nginxHTTP, when one host refused the connection or
-// returned 503 and the next one answered.
+// Nginx logs these texts, in the format of nginxHTTP, if a host refused the connection or returned
+// 503 and the next host answered.
 const (
 	RetriedRefused = `" 502, 200 200`
 	Retried503     = `" 503, 200 200`
 )
 
-// nginxHTTP is the rest of the nginx configuration: files in the temporary folder only, a log of
-// the hosts' answers, and a header that says which hosts were asked.
+// nginxHTTP is the rest of the nginx configuration: files only in the temporary folder, a log of
+// the hosts' answers, and a header that names the hosts that were tried.
 const nginxHTTP = `daemon off;
 worker_processes 2;
 pid nginx.pid;
@@ -128,7 +128,7 @@ http {
 %s}
 `
 
-// NginxConfig is deploy/nginx/tickslot.conf within the rest of a configuration.
+// NginxConfig returns deploy/nginx/tickslot.conf inside a complete configuration.
 func NginxConfig(t testing.TB, hosts [3]string) string {
 	t.Helper()
 	return fmt.Sprintf(nginxHTTP, fill(t, Deployed(t, "nginx/tickslot.conf"), "listen 80", hosts))
@@ -147,12 +147,12 @@ func Nginx(t testing.TB, hosts [3]string) *servertest.Server {
 			return s.Command(program, "-e", "stderr", "-p", s.Dir(), "-c", "nginx.conf"), err
 		},
 		Ready:       answers,
-		RefusesRoot: true, // as root its workers would be of another user than its files
+		RefusesRoot: true, // as root, its workers could not read its files
 	})
 	return servertest.Own(t, s, err)
 }
 
-// answers waits for a host that answers /readyz through the load balancer.
+// answers waits until a host answers /readyz through the load balancer.
 func answers(ctx context.Context, s *servertest.Server, _ int, _ string) error {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Addr()+"/readyz", nil)
@@ -170,7 +170,7 @@ func answers(ctx context.Context, s *servertest.Server, _ int, _ string) error {
 	return nil
 }
 
-// StatsAddr is where HAProxy says which hosts get requests.
+// StatsAddr returns the address of HAProxy's page of hosts.
 func StatsAddr(s *servertest.Server) string {
 	return net.JoinHostPort("127.0.0.1", fmt.Sprint(s.Port()+1))
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// A Clock is the wall clock of one server, which can be set while that runs.
+// A Clock is the wall clock of one running server. A test can set it.
 type Clock struct {
-	t    testing.TB // nil: it is no test's
+	t    testing.TB // nil outside of tests
 	file string
 }
 
-// NewWithClock is New for a server whose wall clock can be set by libfaketime. Monotonic clocks are
-// not changed.
+// NewWithClock is New for a server whose wall clock libfaketime can set. Its monotonic clock does
+// not change.
 func NewWithClock(t testing.TB, opts Options) (*Server, *Clock) {
 	t.Helper()
 	Require(t)
@@ -28,7 +28,7 @@ func NewWithClock(t testing.TB, opts Options) (*Server, *Clock) {
 	return New(t, opts), c
 }
 
-// StartWithClock is Start for such a server, whose time is in the folder.
+// StartWithClock is Start for such a server. The directory has its clock file.
 func StartWithClock(dir string, opts Options) (*Server, *Clock, error) {
 	library, err := servertest.Faketime()
 	if err != nil {
@@ -45,7 +45,7 @@ func StartWithClock(dir string, opts Options) (*Server, *Clock, error) {
 
 func (c *Clock) env(library string) []string {
 	return []string{
-		// libfaketime calls the allocator, and jemalloc asks for the time, so the server uses the C
+		// libfaketime calls the allocator, and jemalloc reads the time, so the server uses the C
 		// library's allocator.
 		"LD_PRELOAD=" + library + " libc.so.6",
 		"FAKETIME_TIMESTAMP_FILE=" + c.file,
@@ -54,7 +54,7 @@ func (c *Clock) env(library string) []string {
 	}
 }
 
-// Set sets the clock ahead of the right time, or behind it, from now on.
+// Set sets the clock ahead of the correct time, or behind it if negative.
 func (c *Clock) Set(ahead time.Duration) {
 	c.t.Helper()
 	if err := c.Step(ahead); err != nil {
@@ -62,9 +62,9 @@ func (c *Clock) Set(ahead time.Duration) {
 	}
 }
 
-// Step is Set for what is no test.
+// Step is Set for use outside of tests.
 func (c *Clock) Step(ahead time.Duration) error {
-	next := c.file + ".next" // the server keeps reading the file, and must not find it empty
+	next := c.file + ".next" // the server keeps reading the file and must not find it empty
 	err := os.WriteFile(next, fmt.Appendf(nil, "%+.3f\n", ahead.Seconds()), 0o600)
 	if err != nil {
 		return err

@@ -16,10 +16,10 @@ import (
 
 const slots = 16384
 
-// settleLimit bounds the wait for servers that have to find each other.
+// settleLimit bounds the wait until servers have found each other.
 const settleLimit = 30 * time.Second
 
-// Cluster is a Redis Cluster of servers of this package.
+// A Cluster is a Redis Cluster of servers of this package.
 type Cluster struct {
 	// Nodes are the masters in the order of their slots, then the replicas:
 	// the first master's, the second master's, and so on. Failovers do not
@@ -32,7 +32,7 @@ type Cluster struct {
 }
 
 // StartCluster runs a cluster of n masters that share the slots equally, and waits until every node
-// reports it as complete. That takes over two seconds: a new master keeps away from writes for that
+// reports it as complete. That takes over two seconds, because a new master refuses writes for that
 // long. Options apply to every node.
 func StartCluster(n int, opts ...Options) (*Cluster, error) {
 	return StartClusterWithReplicas(n, 0, opts...)
@@ -68,8 +68,7 @@ func only(opts []Options) Options {
 	return opts[0]
 }
 
-// startAll starts n servers at the same time, and returns those that came up
-// also when others did not.
+// startAll starts n servers concurrently. It returns the ones that started, even if others failed.
 func startAll(n int, start func() (*Server, error)) ([]*Server, error) {
 	all := make([]*Server, n)
 	errs := make([]error, n)
@@ -87,14 +86,13 @@ func startAll(n int, start func() (*Server, error)) ([]*Server, error) {
 	return up, errors.Join(errs...)
 }
 
-// form makes a cluster of separate nodes.
+// form joins separate nodes into a cluster.
 func (c *Cluster) form(masters, replicasPer int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), settleLimit)
 	defer cancel()
 	for i, n := range c.Nodes {
-		// Distinct epochs from the start save the nodes the rounds in which
-		// they would settle conflicting ones. A node takes an epoch only
-		// before it has met another.
+		// Distinct epochs from the start avoid rounds in which nodes settle conflicting ones. A
+		// node accepts an epoch only before it has met another node.
 		if err := n.Client().Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
 			return fmt.Errorf("redistest: cluster: set epoch: %w", err)
 		}
@@ -117,7 +115,7 @@ func (c *Cluster) form(masters, replicasPer int) error {
 			return fmt.Errorf("redistest: cluster: id: %w", err)
 		}
 		err = testkit.Poll(settleLimit, "redistest: cluster: replicate", func(ctx context.Context) error {
-			// Refused until the replica knows the master.
+			// The command is refused until the replica knows the master.
 			return r.Client().ClusterReplicate(ctx, id).Err()
 		})
 		if err != nil {
@@ -134,7 +132,7 @@ func (c *Cluster) form(masters, replicasPer int) error {
 	})
 }
 
-// settled returns what a node still lacks to be an orderly part of the cluster.
+// settled returns an error that says what a node still lacks to be part of the cluster.
 func settled(ctx context.Context, n *Server, masters, replicasPer int, replica bool) error {
 	info, err := n.Client().ClusterInfo(ctx).Result()
 	if err != nil {
@@ -153,7 +151,7 @@ func settled(ctx context.Context, n *Server, masters, replicasPer int, replica b
 	if replicasPer == 0 {
 		return nil
 	}
-	// Clients learn the topology from any node, so all have to know it.
+	// Clients learn the topology from any node, so all nodes must know it.
 	//nolint:staticcheck // CLUSTER SHARDS came with Redis 7.0, and these tests are for 6.2, too
 	known, err := n.Client().ClusterSlots(ctx).Result()
 	if err != nil {
@@ -191,8 +189,7 @@ func (c *Cluster) Addrs() []string {
 	return addrs
 }
 
-// Client returns the client with which the test reads the cluster, always the same one. Close
-// closes it.
+// Client returns the test's client for the cluster, always the same one. Close closes it.
 func (c *Cluster) Client() *redis.ClusterClient {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,7 +212,7 @@ func (c *Cluster) Client() *redis.ClusterClient {
 	return c.client
 }
 
-// Log returns the ends of all nodes' output.
+// Log returns the last output of all nodes.
 func (c *Cluster) Log() string {
 	var b strings.Builder
 	for _, n := range c.Nodes {
@@ -224,7 +221,7 @@ func (c *Cluster) Log() string {
 	return b.String()
 }
 
-// Close ends all nodes. It can be called more than once.
+// Close stops all nodes. It may be called repeatedly.
 func (c *Cluster) Close() {
 	c.mu.Lock()
 	if !c.closed && c.client != nil {

@@ -6,25 +6,23 @@ import (
 	"strings"
 )
 
-// commandParser finds the names of the commands in a client's byte stream,
-// however it is cut into chunks. It follows just enough of RESP for that:
-// arrays of bulk strings, and inline commands.
+// A commandParser finds the command names in a client's byte stream, however it is split into
+// chunks. It implements just enough of RESP: arrays of bulk strings, and inline commands.
 type commandParser struct {
-	line  []byte // a line that has not ended yet
-	args  int    // arguments the current command still has to come
-	body  int    // bytes the current argument still has to come, CRLF included
+	line  []byte // an incomplete line
+	args  int    // remaining arguments of the current command
+	body  int    // remaining bytes of the current argument, including CRLF
 	first bool   // the current argument is the command's name
 	name  []byte
 }
 
-// Longer names and lines are not commands and need not be stored.
+// Longer names and lines are not commands and are not stored.
 const (
 	longestName = 64
 	longestLine = 64 << 10
 )
 
-// feed takes the next chunk and returns the names, in upper case, of the
-// commands whose names end in it.
+// feed parses the next chunk and returns, in upper case, the command names that end in it.
 func (c *commandParser) feed(b []byte) (names []string) {
 	for len(b) > 0 {
 		if c.body > 0 {
@@ -58,8 +56,8 @@ func (c *commandParser) feed(b []byte) (names []string) {
 	return names
 }
 
-// readLine takes a line outside of arguments, and returns the command's name if
-// it is an inline command.
+// readLine parses a line outside of arguments, and returns the command's name if it is an inline
+// command.
 func (c *commandParser) readLine(line string) string {
 	kind, rest := "", ""
 	if line != "" {

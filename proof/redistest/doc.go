@@ -1,7 +1,6 @@
-// Package redistest runs private Redis servers for tests, in the manner of package servertest. It
-// is no API: for our own tests.
+// Package redistest runs private Redis servers for this module's tests, like package servertest.
 //
-// The core (Start, StartCluster, StartSentinel, NewCountingProxy) needs no
-// *testing.T, so that programs can use it too. The layer in testing.go is for
-// tests, and skips them on machines that have no redis-server.
+// The core (Start, StartCluster, StartSentinel, NewCountingProxy) needs no *testing.T, so programs
+// can use it too. The functions in testing.go are for tests, and skip them if redis-server is not
+// installed.
 package redistest

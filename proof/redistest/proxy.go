@@ -11,20 +11,19 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// quiet is how long a client has to send nothing for its burst to be over. It
-// is far above the time between two writes of one pipeline, and is what a
-// counting proxy adds to each round trip.
+// quiet is how long a client must send nothing before its burst is over. It is far above the time
+// between two writes of one pipeline. A counting proxy adds it to each round trip.
 const quiet = 3 * time.Millisecond
 
-// setup are the commands that clients send of their own accord, when they
-// connect or look for the right node. Bursts of nothing else are no round trips.
+// setup lists the commands that clients send on their own when they connect or look for the right
+// node. A burst of only these is not a round trip.
 var setup = map[string]bool{
 	"AUTH": true, "CLIENT": true, "CLUSTER": true, "COMMAND": true,
 	"HELLO": true, "PING": true, "READONLY": true, "SELECT": true,
 }
 
-// CountingProxy is a proxy that also counts round trips and commands. Its
-// methods are safe for concurrent use.
+// A CountingProxy is a proxy that also counts round trips and commands. Its methods are safe for
+// concurrent use.
 type CountingProxy struct {
 	*servertest.Proxy
 
@@ -35,10 +34,9 @@ type CountingProxy struct {
 
 // NewCountingProxy starts a proxy that counts round trips and commands.
 //
-// To count a pipeline as one, however many writes it takes, the proxy collects
-// what a client sends until a whole command has come in and nothing has
-// followed it for 3 ms, and passes it on as one burst. Every round trip takes
-// that much longer. The streams have to be plain RESP, not TLS.
+// To count a pipeline as one round trip, the proxy buffers a client's data until a whole command
+// has arrived and nothing has followed for 3 ms, then forwards it as one burst. Every round trip
+// takes that much longer. Streams must be plain RESP, not TLS.
 func NewCountingProxy(target string) (*CountingProxy, error) {
 	p := &CountingProxy{commands: map[string]int{}}
 	var err error
@@ -46,25 +44,24 @@ func NewCountingProxy(target string) (*CountingProxy, error) {
 	return p, err
 }
 
-// RoundTrips returns how many bursts clients have sent: a single command is
-// one, and so is a pipeline or a transaction written in one go. Bursts that
-// consist of connection setup alone (HELLO, CLIENT, AUTH, SELECT, READONLY,
-// CLUSTER, COMMAND, PING) do not count.
+// RoundTrips returns how many bursts clients have sent. A single command is one, and so is a
+// pipeline or a transaction written in one go. Bursts with only connection setup (HELLO, CLIENT,
+// AUTH, SELECT, READONLY, CLUSTER, COMMAND, PING) do not count.
 func (c *CountingProxy) RoundTrips() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.trips
 }
 
-// Commands returns how often clients have sent each command, by its name in
-// upper case, connection setup included.
+// Commands returns how often clients have sent each command, by its name in upper case, including
+// connection setup.
 func (c *CountingProxy) Commands() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return maps.Clone(c.commands)
 }
 
-// Reset sets the counts to zero. It leaves the faults as they are.
+// Reset sets the counts to zero. It does not change the faults.
 func (c *CountingProxy) Reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,8 +78,8 @@ func (c *CountingProxy) burstReader(conn net.Conn) func() ([]byte, error) {
 		var names []string
 		defer func() { c.count(names) }()
 		for {
-			// Wait without limit for a burst, and for the rest of a command:
-			// clients flush full buffers in the middle of one.
+			// Wait without limit for a burst, and for the rest of a command, because clients flush
+			// full buffers in the middle of one.
 			until := time.Time{}
 			if len(burst) > 0 && parser.between() {
 				until = time.Now().Add(quiet)
@@ -103,7 +100,7 @@ func (c *CountingProxy) burstReader(conn net.Conn) func() ([]byte, error) {
 	}
 }
 
-// count counts a burst of the named commands.
+// count counts a burst with the named commands.
 func (c *CountingProxy) count(names []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

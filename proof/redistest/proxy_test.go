@@ -121,9 +121,9 @@ func TestProxyDropAndDelay(t *testing.T) {
 	}
 }
 
-// Fails when a reply arrives while replies are lost or on a connection that has lost one, or the
-// request does not arrive; when Reset keeps a connection open, or refuses new ones; and when a
-// delay is outside of its bounds, or a delay of replies delays a request.
+// Fails when a reply arrives while replies are lost, or on a connection that has lost one, or when
+// the request does not arrive; when Reset keeps a connection open or refuses new ones; and when a
+// delay is outside its bounds, or a delay of replies delays a request.
 func TestProxyLoseRepliesResetAndJitter(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -174,7 +174,7 @@ func TestProxyLoseRepliesResetAndJitter(t *testing.T) {
 		begin := time.Now()
 		must(t, c.Ping(ctx).Err())
 		if took := time.Since(begin); took > 2*most {
-			return fmt.Errorf("round trip took %v", took) // a busy machine adds to one, not to all
+			return fmt.Errorf("round trip took %v", took) // a busy machine may delay one, but not all
 		}
 		return nil
 	})
@@ -186,7 +186,7 @@ func TestProxyLoseRepliesResetAndJitter(t *testing.T) {
 	arrives(t, s, "late")
 }
 
-// arrives waits until a request has set k, which on a busy machine may take longer than the client
+// arrives waits until a request has set k. On a busy machine, that may take longer than the client
 // waited for the reply.
 func arrives(t *testing.T, s *Server, want string) {
 	t.Helper()
@@ -204,7 +204,7 @@ func TestProxyCounts(t *testing.T) {
 	s := New(t)
 	p := NewCountingProxyFor(t, s.Addr())
 	c := redis.NewClient(&redis.Options{Addr: p.Addr(), Password: servertest.Canary,
-		ReadTimeout: time.Minute, WriteTimeout: time.Minute}) // what times out is sent again
+		ReadTimeout: time.Minute, WriteTimeout: time.Minute}) // requests that time out are sent again
 	defer c.Close()
 	must(t, c.Ping(ctx).Err())
 	if n := p.RoundTrips(); n != 0 || p.Commands()["PING"] != 1 {

@@ -46,7 +46,7 @@ func patient(t *testing.T, addr string) *redis.Client {
 	return c
 }
 
-// briefly returns a context of 300 ms, for a call that is to fail.
+// briefly returns a context of 300 ms for a call that should fail.
 func briefly(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -156,7 +156,7 @@ func TestPauseAndResume(t *testing.T) {
 	}
 	must(t, s.Resume())
 	testkit.Eventually(t, settleLimit, "resumed", func(ctx context.Context) error { return c.Ping(ctx).Err() })
-	// A paused server can still be ended in each way.
+	// A paused server can still be stopped in each way.
 	must(t, s.Pause())
 	must(t, s.Stop())
 	must(t, s.Restart())
@@ -229,7 +229,7 @@ func TestCluster(t *testing.T) {
 			t.Errorf("no keys on %s", n.Addr())
 		}
 	}
-	// A master that comes back is still the owner of its slots, and empty.
+	// A master that comes back still owns its slots, and is empty.
 	must(t, c.Nodes[1].Kill())
 	must(t, c.Nodes[1].Restart())
 	testkit.Eventually(t, settleLimit, "cluster heals", func(ctx context.Context) error {
@@ -291,7 +291,7 @@ func TestSentinel(t *testing.T) {
 	if v := s.Replica.Client().Get(t.Context(), "k").Val(); v != "after" {
 		t.Fatalf("k on the new master is %q", v)
 	}
-	// The promotion outlives a restart of the promoted replica.
+	// The promoted replica is still a master after a restart.
 	must(t, s.Replica.Kill())
 	must(t, s.Replica.Restart())
 	role, err := s.Replica.Client().Do(t.Context(), "ROLE").Slice()

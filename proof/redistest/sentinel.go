@@ -11,35 +11,34 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// masterName is the name the sentinel knows its master by.
+// masterName is the master's name in the sentinels.
 const masterName = "mymaster"
 
 // SentinelOptions configure a Sentinel. The zero value is a single sentinel, which decides alone.
 type SentinelOptions struct {
-	// Options apply to master and replica, and TLS to the sentinels, too.
+	// Options apply to master and replica, and TLS also to the sentinels.
 	Options
-	// Sentinels is the number of sentinels; a majority has to agree. Default 1.
+	// Sentinels is the number of sentinels. A majority must agree. Default 1.
 	Sentinels int
-	// Relays makes the sentinels, and the two servers among themselves, use a relay to reach each
-	// server, so that a test can cut it off from them.
+	// Relays makes the sentinels and the two servers reach each server through a relay, so that a
+	// test can cut it off from them.
 	Relays bool
 }
 
-// Sentinel is a master with one replica, watched by sentinels that fail over
-// after half a second of silence.
+// A Sentinel is a master with one replica, and sentinels that fail over after half a second of
+// silence.
 type Sentinel struct {
-	// Master and Replica are named after their roles at the start; failovers
-	// do not swap them.
+	// Master and Replica are the initial roles. Failovers do not swap them.
 	Master, Replica *Server
-	// Sentinels are the watching processes.
+	// Sentinels are the sentinel processes.
 	Sentinels []*Server
-	// Relays lead the others to Master and Replica; nil without. The sentinels name the two by the
-	// addresses of the relays; Dial translates them.
+	// Relays lead to Master and Replica, or are nil without Options.Relays. The sentinels name the
+	// two servers by the addresses of their relays; Dial translates them.
 	Relays map[*Server]*servertest.Proxy
 }
 
-// StartSentinel runs the servers, and waits until the replica is in sync
-// and the sentinels could promote it.
+// StartSentinel starts the servers, and waits until the replica is in sync and the sentinels could
+// promote it.
 func StartSentinel(opts ...SentinelOptions) (*Sentinel, error) {
 	opt := SentinelOptions{Sentinels: 1}
 	if len(opts) > 0 {
@@ -72,7 +71,7 @@ func (s *Sentinel) form(opt SentinelOptions) error {
 				return err
 			}
 			s.Relays[server] = relay
-			// As a replica, too, it is to be known by that address only.
+			// As a replica, too, the server must be known only by that address.
 			_, port, _ := strings.Cut(relay.Addr(), ":")
 			if err := server.Client().ConfigSet(ctx, "replica-announce-port", port).Err(); err != nil {
 				return fmt.Errorf("redistest: sentinel: announce: %w", err)
@@ -83,13 +82,13 @@ func (s *Sentinel) form(opt SentinelOptions) error {
 		}
 	}
 	_, port, _ := strings.Cut(s.NameOf(s.Master), ":")
-	// Done at run time rather than by an argument: an argument would make a
-	// promoted replica a replica again at its restart.
+	// Done at run time, because an argument would make a promoted replica a replica again after a
+	// restart.
 	err := s.Replica.Client().ReplicaOf(ctx, "127.0.0.1", port).Err()
 	if err != nil {
 		return fmt.Errorf("redistest: sentinel: replicate: %w", err)
 	}
-	// So that a replica restarted before any failover is still one.
+	// A replica that restarts before any failover must still be a replica.
 	if err := s.Replica.Client().ConfigRewrite(ctx).Err(); err != nil {
 		return fmt.Errorf("redistest: sentinel: rewrite config: %w", err)
 	}
@@ -99,8 +98,8 @@ func (s *Sentinel) form(opt SentinelOptions) error {
 	if err != nil {
 		return err
 	}
-	// A sentinel asks the master for its replicas when it first connects, and
-	// then only every ten seconds: it must not start before the replica is in.
+	// A sentinel asks the master for its replicas when it first connects, and then only every ten
+	// seconds. So it must not start before the replica has connected.
 	s.Sentinels, err = startAll(opt.Sentinels, func() (*Server, error) {
 		return s.Watch("127.0.0.1:"+port, opt.Sentinels/2+1)
 	})
@@ -117,7 +116,8 @@ func (s *Sentinel) form(opt SentinelOptions) error {
 	})
 }
 
-// Watch starts another sentinel, which knows only a master at addr. The caller closes it.
+// Watch starts another sentinel, which initially knows only the master at addr. The caller closes
+// it.
 func (s *Sentinel) Watch(addr string, quorum int) (*Server, error) {
 	var config strings.Builder
 	fmt.Fprintf(&config, "sentinel monitor %s %s %d\n", masterName, strings.ReplaceAll(addr, ":", " "), quorum)
@@ -127,8 +127,8 @@ func (s *Sentinel) Watch(addr string, quorum int) (*Server, error) {
 	return start(Options{TLS: s.Master.opts.TLS}, sentinel, []byte(config.String()))
 }
 
-// Dial connects to a server by an address that the sentinels report, bypassing the relays. Clients
-// must use it where there are Relays.
+// Dial connects to a server by an address that the sentinels report, bypassing the relays. With
+// Relays, clients must use it.
 func (s *Sentinel) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	for server, relay := range s.Relays {
 		if addr == relay.Addr() {
@@ -138,7 +138,7 @@ func (s *Sentinel) Dial(ctx context.Context, network, addr string) (net.Conn, er
 	return (&net.Dialer{Timeout: settleLimit}).DialContext(ctx, network, addr)
 }
 
-// canPromote returns what a sentinel still lacks to promote the replica.
+// canPromote returns an error that says what a sentinel still lacks to promote the replica.
 func canPromote(ctx context.Context, s *Server, others int) error {
 	if reply, err := s.Client().Do(ctx, "SENTINEL", "SENTINELS", masterName).Slice(); err != nil ||
 		len(reply) != others {
@@ -168,7 +168,7 @@ func canPromote(ctx context.Context, s *Server, others int) error {
 	return nil
 }
 
-// MasterName returns the name to ask the sentinels for.
+// MasterName returns the master's name in the sentinels.
 func (s *Sentinel) MasterName() string { return masterName }
 
 // SentinelAddrs returns the sentinels' addresses.
@@ -179,8 +179,8 @@ func (s *Sentinel) SentinelAddrs() (addrs []string) {
 	return addrs
 }
 
-// MasterAddr returns the address that all sentinels give for the master now, or
-// an error if they do not agree.
+// MasterAddr returns the current master address according to all sentinels, or an error if they do
+// not agree.
 func (s *Sentinel) MasterAddr(ctx context.Context) (addr string, err error) {
 	for _, w := range s.Sentinels {
 		pair, err := w.Client().Do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", masterName).StringSlice()
@@ -219,7 +219,7 @@ func (s *Sentinel) FailedOver(to *Server) error {
 	})
 }
 
-// Log returns the ends of the servers' output.
+// Log returns the last output of the servers.
 func (s *Sentinel) Log() string {
 	var b strings.Builder
 	log := func(name string, server *Server) {
@@ -235,7 +235,7 @@ func (s *Sentinel) Log() string {
 	return b.String()
 }
 
-// Close ends the servers. It can be called more than once.
+// Close stops the servers. It may be called repeatedly.
 func (s *Sentinel) Close() {
 	for _, p := range append(slices.Clone(s.Sentinels), s.Replica, s.Master) {
 		if p != nil {

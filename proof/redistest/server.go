@@ -27,39 +27,37 @@ import (
 // binary returns the server program.
 func binary() string { return cmp.Or(servertest.Chosen("REDIS"), "redis-server") }
 
-// Persistence says which data outlive the server's process.
+// Persistence says which data survives the server's process.
 type Persistence int
 
 const (
 	// None keeps nothing: a restarted server is empty.
 	None Persistence = iota
-	// RDB keeps what the last call of Save wrote, and writes nothing by itself.
+	// RDB keeps the state of the last Save, and writes nothing on its own.
 	RDB
-	// AOF keeps every acknowledged write: the append-only file is synced before
-	// each reply.
+	// AOF keeps every acknowledged write: the append-only file is synced before each reply.
 	AOF
 )
 
-// Options configure a server. The zero value is a plain server without
-// persistence.
+// Options configure a server. The zero value is a plain server without persistence.
 type Options struct {
 	Persistence Persistence
-	// Args are further arguments of redis-server; they win over this package's.
+	// Args are additional arguments of redis-server. They override this package's.
 	Args []string
-	// Env are further variables of its environment, as name=value.
+	// Env are additional environment variables, as name=value.
 	Env []string
 	// Password is the default user's password. Client and URL use it. Default: servertest.Canary.
 	Password string
-	// TLS makes the server speak TLS only, with the certificate of Server.WriteCerts. Clients need
-	// none of their own.
+	// TLS makes the server accept only TLS, with the certificate of Server.WriteCerts. Clients need
+	// no certificate.
 	TLS bool
 }
 
-// User is the text after ACL SETUSER for an additional user of every server that is started from
-// then on, also after a restart. TestMain may set it. Default: no additional user.
+// User is the text after ACL SETUSER for an additional user. Every server started later has it,
+// also after a restart. TestMain may set it. Default: no additional user.
 var User []string
 
-// role is how the process of a Server is used.
+// A role says how the process of a Server is used.
 type role int
 
 const (
@@ -68,7 +66,7 @@ const (
 	sentinel
 )
 
-// Server is one redis-server process. Its methods are safe for concurrent use.
+// A Server is one redis-server process. Its methods are safe for concurrent use.
 type Server struct {
 	*servertest.Server
 
@@ -81,16 +79,16 @@ type Server struct {
 	closed bool
 }
 
-// Start runs a server and waits until it answers. Close ends it.
+// Start runs a server and waits until it answers. Close stops it.
 func Start(opts Options) (*Server, error) {
 	return start(opts, plain, nil)
 }
 
-// busOffset is the distance from a cluster node's port to its bus port.
+// busOffset is the difference between a cluster node's port and its bus port.
 const busOffset = 10000
 
-// start runs a server in the given role. A sentinel's config is the text of its
-// configuration file.
+// start runs a server in the given role. For a sentinel, config is the text of its configuration
+// file.
 func start(opts Options, as role, config []byte) (*Server, error) {
 	if opts.Password == "" && as != sentinel {
 		opts.Password = servertest.Canary
@@ -119,8 +117,8 @@ func start(opts Options, as role, config []byte) (*Server, error) {
 	return s, nil
 }
 
-// prepare writes the files the server starts from. The configuration file is
-// there for CONFIG REWRITE: sentinels persist a changed role through it.
+// prepare writes the files that the server starts from. The configuration file is needed for CONFIG
+// REWRITE, with which sentinels persist a changed role.
 func (s *Server) prepare(base *servertest.Server, config []byte) error {
 	if s.opts.TLS {
 		var err error
@@ -165,7 +163,7 @@ func (s *Server) args(base *servertest.Server) []string {
 	)
 	if s.opts.Persistence == AOF {
 		args = append(args, "--appendonly", "yes", "--appendfsync", "always",
-			// A rewrite in the background would outlive a killed server.
+			// A background rewrite would outlive a killed server.
 			"--auto-aof-rewrite-percentage", "0")
 	} else {
 		args = append(args, "--appendonly", "no")
@@ -180,7 +178,7 @@ func (s *Server) args(base *servertest.Server) []string {
 			"--cluster-node-timeout", "1000",
 			"--cluster-require-full-coverage", "no",
 			"--cluster-announce-ip", "127.0.0.1",
-			// Let a replica stand for election however old its data is.
+			// A replica may stand for election however old its data is.
 			"--cluster-replica-validity-factor", "0",
 		)
 		if s.opts.TLS {
@@ -193,8 +191,8 @@ func (s *Server) args(base *servertest.Server) []string {
 	return append(args, s.opts.Args...)
 }
 
-// probe reports whether the process pid answers on the server's port. The check of the pid keeps
-// another process on the port from passing for the server.
+// probe returns nil if the process pid answers on the server's port. The pid check detects another
+// process on that port.
 func (s *Server) probe(ctx context.Context, base *servertest.Server, pid int, _ string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -236,14 +234,14 @@ func (s *Server) probe(ctx context.Context, base *servertest.Server, pid int, _ 
 	}
 	reply, err := ask("PING")
 	if err == nil && strings.HasPrefix(reply, "-NOAUTH") {
-		return nil // locked through Args: it is up
+		return nil // the default user is locked through Args: the server is up
 	}
 	if err != nil || reply != "+PONG" {
 		return fmt.Errorf("PING answered %q: %w", reply, orMismatch(err))
 	}
 	info, err := ask("INFO", "server")
 	if err == nil && strings.HasPrefix(info, "-ERR unknown command") {
-		return nil // renamed through Args
+		return nil // the command is renamed through Args: the server is up
 	}
 	if err != nil || !strings.Contains(info, fmt.Sprintf("\r\nprocess_id:%d\r\n", pid)) {
 		return fmt.Errorf("port %d answers, but not from process %d: %w", base.Port(), pid, orMismatch(err))
