@@ -256,7 +256,7 @@ func orMismatch(err error) error {
 	return errors.New("unexpected reply")
 }
 
-// encode returns a command as it goes over the wire.
+// encode returns a command in wire format.
 func encode(args ...string) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%d\r\n", len(args))
@@ -282,17 +282,17 @@ func (s *Server) URL() string {
 // certificate, or nil for a server without TLS.
 func (s *Server) TLSConfig() *tls.Config { return s.tls.Clone() }
 
-// Restart starts a killed or stopped server again, on the same port and in the
-// same folder, and waits until it answers: what its Persistence kept is back.
+// Restart starts a killed or stopped server again, on the same port and in the same folder, and
+// waits until it answers. It has the data that its Persistence kept.
 func (s *Server) Restart() error {
 	if s.opts.Persistence == None {
-		return s.RestartEmpty() // a replica stores the snapshot it syncs from
+		return s.RestartEmpty() // a replica keeps the snapshot it syncs from
 	}
 	return s.Server.Restart()
 }
 
-// RestartEmpty is Restart with the data files removed first. A cluster node
-// keeps its identity and its slots.
+// RestartEmpty is Restart after removing the data files. A cluster node keeps its identity and its
+// slots.
 func (s *Server) RestartEmpty() error {
 	return s.Server.Restart(func(dir string) error {
 		for _, name := range []string{"dump.rdb", "appendonly.aof", "appendonlydir"} {
@@ -315,9 +315,8 @@ func (s *Server) Save() error {
 	return nil
 }
 
-// Client returns a client for the test's own look at the server, always the
-// same one. Close closes it. It gives up early: a call on a paused server fails
-// after two seconds.
+// Client returns the test's client for the server, always the same one. Close closes it. It gives
+// up early: a call on a paused server fails after two seconds.
 func (s *Server) Client() *redis.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -332,8 +331,8 @@ func (s *Server) Client() *redis.Client {
 			ContextTimeoutEnabled: true,
 			MaxRetries:            1,
 			DialerRetries:         1,
-			// After this many failed dials the pool would refuse for up to a
-			// second more, although the server is back.
+			// After this many failed dials, the pool would refuse calls for up to a second more,
+			// although the server is back.
 			PoolSize: 1000,
 			MaintNotificationsConfig: &maintnotifications.Config{
 				Mode: maintnotifications.ModeDisabled,
@@ -346,8 +345,7 @@ func (s *Server) Client() *redis.Client {
 	return s.client
 }
 
-// Close ends the server, paused or not, and removes its folder. It can be
-// called more than once.
+// Close stops the server, paused or not, and removes its folder. It may be called repeatedly.
 func (s *Server) Close() {
 	s.mu.Lock()
 	if !s.closed && s.client != nil {

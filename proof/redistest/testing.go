@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// Require skips the test if there is no redis-server in PATH, nor one that servertest.Chosen
-// chooses, see servertest.Require.
+// Require skips the test if redis-server is neither in PATH nor selected by servertest.Chosen. See
+// servertest.Require.
 func Require(t testing.TB) {
 	t.Helper()
 	var missing error
@@ -63,9 +63,8 @@ func NewCountingProxyFor(t testing.TB, target string) *CountingProxy {
 
 var shared servertest.Shared[*Server]
 
-// Shared returns the test binary's one plain server, for tests that keep to a
-// key prefix of their own and leave the server as it is. The binary's TestMain
-// has to call servertest.Main.
+// Shared returns the test binary's one plain server, for tests that use their own key prefix and do
+// not disturb the server. The binary's TestMain must call servertest.Main.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	Require(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// DocumentedUser returns what follows ACL SETUSER tickslot in a page, with what it says that a
-// Cluster needs, too. Its password is that of every test server.
+// DocumentedUser returns the arguments after ACL SETUSER tickslot on a page, plus the additional
+// rights for a Cluster. The password is that of every test server.
 func DocumentedUser(page string) ([]string, error) {
 	doc, err := os.ReadFile(page)
 	if err != nil {

@@ -21,11 +21,11 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// BenchmarkAcquireRelease is the median time of an acquire and its release without a registry, with
-// one, and with one that does not answer: on Redis its server stands still, on Postgres somebody
-// has locked its table. They take turns, a few cycles each, so that they are compared under the
-// same conditions. off-p50-µs is that without a registry; the others are ratios to it, and
-// "control" is that of no registry to no registry. load is the machine's load average.
+// BenchmarkAcquireRelease measures the median time of an acquire and its release without a
+// registry, with one, and with one that does not answer: its Redis is paused, or its Postgres table
+// is locked. They take turns every few cycles, so that conditions are equal. off-p50-µs is the time
+// without a registry, and the other values are ratios to it. "control" is the ratio of no registry
+// to itself. load is the machine's load average.
 func BenchmarkAcquireRelease(b *testing.B) {
 	b.Run("Redis", func(b *testing.B) {
 		server, hung := redistest.Shared(b), redistest.New(b)
@@ -70,7 +70,7 @@ func BenchmarkAcquireRelease(b *testing.B) {
 	})
 }
 
-// The ways to take a lock, and their names.
+// These are the ways to take a lock, and their names.
 const (
 	off = iota
 	control
@@ -109,7 +109,7 @@ func compare(b *testing.B, locks dlock.DistributedLock, well, ill cluster.Store)
 		}
 		return time.Since(began)
 	}
-	for range cyclesPerTurn { // connections are opened, statements and scripts known
+	for range cyclesPerTurn { // opens connections, and prepares statements and scripts
 		for way := range ways {
 			cycle(way)
 		}
@@ -139,7 +139,7 @@ func compare(b *testing.B, locks dlock.DistributedLock, well, ill cluster.Store)
 	b.ReportMetric(0, "ns/op")
 }
 
-// load returns the load average, or 0 where it is not known.
+// load returns the load average, or 0 if unknown.
 func load() float64 {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

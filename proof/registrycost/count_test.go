@@ -26,8 +26,8 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// A lock makes the same round trips, on SQL the same statements, with a registry as without: when
-// it is acquired, refused, extended, and released. And a registry whose Run was not called sends
+// A lock makes the same round trips, and on SQL the same statements, with a registry as without:
+// when it is acquired, refused, extended, and released. A registry whose Run was not called sends
 // nothing.
 //
 // Fails when the decorator calls a store, or the registry uses a connection of the locks.
@@ -56,8 +56,8 @@ func TestARegistryCostsLocksNoRoundTrip(t *testing.T) {
 
 const lockName = "timer:orders"
 
-// lockTrips compares what locks send with a registry and without. wire counts what the registry
-// sends.
+// lockTrips compares the traffic of locks with and without a registry. wire returns the traffic of
+// the registry.
 func lockTrips(t *testing.T, locks dlock.DistributedLock, store cluster.Store, wire func() int64,
 	sent ...func() int64) {
 	t.Helper()
@@ -101,7 +101,7 @@ func lockTrips(t *testing.T, locks dlock.DistributedLock, store cluster.Store, w
 		}
 		return costs
 	}
-	cycle(locks) // connections are opened, scripts are learned
+	cycle(locks) // opens connections, and loads scripts
 	want := fmt.Sprint(cycle(locks))
 	if want != "[[1] [1] [1] [1]]" && want != "[[1 1] [1 1] [1 1] [1 1]]" {
 		t.Errorf("without a registry: %s", want)
@@ -139,10 +139,10 @@ func openDB(t testing.TB, driverName, dsn string) *sql.DB {
 	return db
 }
 
-// A snapshot of 200 hosts with 1,000 timers each and four pages of leases takes five calls, for a
-// hundred viewers together, and for the next hundred none.
+// A snapshot of 200 hosts with 1,000 timers each and four pages of leases takes five calls for a
+// hundred concurrent viewers, and none for the next hundred.
 //
-// Fails when viewers do not share what was read, or a store is asked host by host.
+// Fails when viewers do not share a read, or the store is read host by host.
 func TestSnapshotOfALargeFleetTakesFiveCalls(t *testing.T) {
 	t.Run("Redis", func(t *testing.T) {
 		wire := redistest.NewCountingProxyFor(t, redistest.Shared(t).Addr())
@@ -169,7 +169,7 @@ func TestSnapshotOfALargeFleetTakesFiveCalls(t *testing.T) {
 	})
 }
 
-// viewers has a hundred of them look at once. wire counts round trips, if that can be done.
+// viewers lets a hundred of them read at once. wire counts round trips, or is nil.
 func viewers(t *testing.T, store cluster.Store, wire func() int64) {
 	t.Helper()
 	const hosts, timers, at = 200, 1000, 100
@@ -211,7 +211,7 @@ func viewers(t *testing.T, store cluster.Store, wire func() int64) {
 		}
 		all.Wait()
 	}
-	// Warm: a driver may prepare a statement.
+	// A warm-up, because a driver may prepare a statement.
 	if _, err := store.Read(t.Context(), cluster.Query{Events: 200, Runs: 200, Timers: 10_000}); err != nil {
 		t.Fatal(err)
 	}
@@ -231,10 +231,10 @@ func viewers(t *testing.T, store cluster.Store, wire func() int64) {
 	}
 }
 
-// pageSize is less than what is asked for: what the page is long for is not counted here.
+// pageSize is less than what a snapshot reads, so that there are several pages.
 const pageSize = 100
 
-// manyLeases is a store of locks that lists four pages.
+// manyLeases is a lock store that lists four pages.
 type manyLeases struct {
 	dlock.DistributedLock
 	pages atomic.Int64

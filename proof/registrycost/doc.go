@@ -1,3 +1,3 @@
-// Package registrycost counts and measures what the registry of package cluster costs the
-// locks of its host, and the store that keeps it. It attacks I16.
+// Package registrycost measures the cost of the registry of package cluster for the locks of its
+// host, and for the registry's store. It attacks I16.
 package registrycost

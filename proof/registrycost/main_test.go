@@ -23,7 +23,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(quiet{}) // go-redis logs every connection that we break
+	redis.SetLogger(quiet{}) // go-redis logs every connection that the tests break
 	servertest.Main(m, func() error { return goleak.Find() })
 }
 
@@ -31,9 +31,9 @@ type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-const ttl = time.Minute // of leases
+const ttl = time.Minute // for leases
 
-// redisLocks returns a store of locks, of which the names can be granted.
+// redisLocks returns a lock store that can grant these names.
 func redisLocks(t testing.TB, addr string, names ...string) *redislock.Store {
 	t.Helper()
 	return redisLocksAt(t, addr, unique(t), names...)
@@ -41,7 +41,7 @@ func redisLocks(t testing.TB, addr string, names ...string) *redislock.Store {
 
 func redisLocksAt(t testing.TB, addr, prefix string, names ...string) *redislock.Store {
 	t.Helper()
-	const short = time.Second // a name that is not known yet can be granted for as long as the server is up
+	const short = time.Second // a new name can be granted for as long as the server has been up
 	open := func(longest time.Duration) *redislock.Store {
 		store := redislock.New(redisClient(t, addr), redislock.Options{Prefix: prefix, QuarantineTTL: longest})
 		t.Cleanup(func() { store.Close() })
@@ -71,7 +71,7 @@ var count atomic.Int64
 
 func unique(t testing.TB) string { return fmt.Sprint(t.Name(), count.Add(1), ":") }
 
-// pgxLocks returns a store of locks on Postgres.
+// pgxLocks returns a lock store on Postgres.
 func pgxLocks(t testing.TB, dsn string) *sqllock.Store {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(dsn)
@@ -105,7 +105,7 @@ func run(t testing.TB, r *cluster.Registry) {
 	t.Cleanup(func() { stop(); running.Wait() })
 }
 
-// counted counts the calls of a registry.
+// A counted counts the calls of a registry.
 type counted struct {
 	cluster.Store
 	calls, writes atomic.Int64

@@ -16,11 +16,11 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// On a real Redis a snapshot of a thousand timers, all of whose slots are held, takes at most five
-// calls to the stores of the registry and of the locks together, also with a few names more: one
-// reads the registry, the others a page of leases each.
+// On a real Redis, a snapshot of a thousand timers with all slots held takes at most five calls to
+// the registry's and the locks' stores together, even with a few names more. One call reads the
+// registry, and each other call reads a page of leases.
 //
-// Fails when a page of leases is as short as 1,000 names and slots.
+// Fails when a page of leases has only 1,000 names and slots.
 func TestSnapshotOfAThousandTimersOnRedis(t *testing.T) {
 	for _, slots := range []int{3, 5} {
 		t.Run(fmt.Sprintf("%d slots", slots), func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestSnapshotOfAThousandTimersOnRedis(t *testing.T) {
 					t.Errorf("%d leases are held, want %d; %v", len(s.HeldLeases(cluster.KindTimer)), timers*slots, err)
 				}
 			}
-			snapshot() // the scripts are learned
+			snapshot() // loads the scripts
 			before := wire.RoundTrips()
 			snapshot()
 			if n := wire.RoundTrips() - before; n > 5 {

@@ -1,5 +1,5 @@
 package servertest
 
-// Canary is the password of every server and user of the tests. What a test prints must not contain
-// it: scripts/test.sh looks for it in the output of the whole suite.
+// Canary is the password of every test server and user. No test may print it: scripts/test.sh
+// searches the output of the whole suite for it.
 const Canary = "S3CRET-canary-9Zq"

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// certHost is the only name that certificates are for: 127.0.0.1 is the same server by a name that
-// they are not for.
+// certHost is the only name in the certificates. 127.0.0.1 reaches the same server under a name
+// that is not in them.
 const certHost = "localhost"
 
 // CAFile is the CA's certificate that WriteCerts writes.
@@ -29,9 +29,8 @@ func (s *Server) CertFile() string { return filepath.Join(s.dir, "server.crt") }
 // KeyFile is the key that WriteCerts writes.
 func (s *Server) KeyFile() string { return filepath.Join(s.dir, "server.key") }
 
-// WriteCerts writes a certificate of the server, which is for localhost and not for 127.0.0.1, its
-// key, and the certificate of the CA. All servers of a process have the same CA, so those of a
-// cluster trust each other.
+// WriteCerts writes a server certificate for localhost, not for 127.0.0.1, its key, and the CA
+// certificate. All servers of a process share the CA, so the nodes of a cluster trust each other.
 func (s *Server) WriteCerts() error {
 	ca, err := theCA()
 	if err != nil {
@@ -51,7 +50,7 @@ func (s *Server) WriteCerts() error {
 		NotBefore:    ca.cert.NotBefore,
 		NotAfter:     ca.cert.NotAfter,
 		KeyUsage:     x509.KeyUsageDigitalSignature,
-		// Nodes of a Redis Cluster are each other's clients.
+		// Nodes of a Redis Cluster are also each other's clients.
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		DNSNames:    []string{certHost},
 	}, ca.cert, &key.PublicKey, ca.key)
@@ -66,8 +65,7 @@ func (s *Server) WriteCerts() error {
 		write(s.KeyFile(), "PRIVATE KEY", keyDER))
 }
 
-// ClientTLS is the configuration of a client that trusts the certificates of WriteCerts, and no
-// others.
+// ClientTLS returns the configuration of a client that trusts only the certificates of WriteCerts.
 func ClientTLS() (*tls.Config, error) {
 	ca, err := theCA()
 	if err != nil {

@@ -5,13 +5,13 @@ import (
 	"path/filepath"
 )
 
-// Chosen returns the program of a server that the environment chooses in place of what is
-// installed: TICKSLOT_SERVER_POSTGRES, _PGBOUNCER, _MYSQL (a mysqld, or a mariadbd) or _REDIS (a
-// redis-server, or a valkey-server), each with the path of the program. It is empty if none is
-// chosen. The programs that belong to a server are looked for beside it.
+// Chosen returns the server program that the environment selects instead of the installed one:
+// TICKSLOT_SERVER_POSTGRES, _PGBOUNCER, _MYSQL (mysqld or mariadbd) or _REDIS (redis-server or
+// valkey-server), each with a path. It returns "" if none is selected. The server's other programs
+// are expected in the same directory.
 func Chosen(kind string) string { return os.Getenv("TICKSLOT_SERVER_" + kind) }
 
-// Fetched returns where scripts/fetch.sh has put a program of a server, or "" if it has not.
+// Fetched returns the path of a server program fetched by scripts/fetch.sh, or "".
 func Fetched(server, program string) string {
 	folders := []string{"/var/cache/tickslot/servers"}
 	if cache, err := os.UserCacheDir(); err == nil {

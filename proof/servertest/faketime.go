@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// faketime is where distributions have the library.
+// faketime lists where distributions install the library.
 var faketime = []string{
 	"/usr/lib/*/faketime/libfaketime.so.1",
 	"/usr/lib64/faketime/libfaketime.so.1",
@@ -14,8 +14,8 @@ var faketime = []string{
 	"/usr/local/lib/faketime/libfaketime.so.1",
 }
 
-// Faketime returns where libfaketime is, which sets the wall clock of a process that calls the C
-// library for it, as those of databases do and those of Go do not.
+// Faketime returns the path of libfaketime, which sets the wall clock of processes that read it
+// through the C library. Databases do; Go programs do not.
 func Faketime() (library string, err error) {
 	for _, pattern := range faketime {
 		if found, _ := filepath.Glob(pattern); len(found) > 0 {
@@ -28,7 +28,7 @@ func Faketime() (library string, err error) {
 	return library, err
 }
 
-// RequireFaketime is Faketime for a test, which it skips if there is none, see Require.
+// RequireFaketime is Faketime for a test. It skips the test if the library is missing: see Require.
 func RequireFaketime(t testing.TB) (library string) {
 	t.Helper()
 	library, err := Faketime()

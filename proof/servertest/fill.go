@@ -7,14 +7,14 @@ import (
 	"sync"
 )
 
-// templatesEnv names a folder that keeps what Fill has made, until whoever set it removes it.
+// templatesEnv names a folder that keeps the results of Fill until its creator removes it.
 const templatesEnv = "TICKSLOT_TEMPLATES"
 
-var filling sync.Mutex // so that servers that start together do not all make the first one
+var filling sync.Mutex // so that servers that start together do not all create the first one
 
-// Fill makes a folder in the server's folder by calling fill, which has to make the same for every
-// server of the program with this path. With TICKSLOT_TEMPLATES only the first of them does, in all
-// processes, and the others copy what it has made.
+// Fill creates a folder in the server's folder by calling fill, which must create the same for
+// every server of the program with this path. With TICKSLOT_TEMPLATES, only the first server of all
+// processes calls fill, and the others copy its result.
 func (s *Server) Fill(folder, program string, fill func() error) error {
 	templates := os.Getenv(templatesEnv)
 	if templates == "" {
@@ -45,8 +45,7 @@ func (s *Server) Fill(folder, program string, fill func() error) error {
 	return err
 }
 
-// copyTo copies a folder with the rights of its files, and as the server's user, whom they have to
-// belong to.
+// copyTo copies a folder with its files' permissions, as the server's user, who must own them.
 func (s *Server) copyTo(to, from string) error {
 	_, err := s.Run(s.Command("cp", "-Rp", from, to))
 	return err

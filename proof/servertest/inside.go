@@ -5,23 +5,22 @@ import (
 	"net"
 )
 
-// CutRequests cuts off, while it is on, each connection whose client sends something: the first
-// part of that reaches the server, and nothing after it, in either direction, as with Strand.
+// CutRequests(true) cuts off each connection whose client sends something. The first part of it
+// reaches the server, and nothing afterwards in either direction, as with Strand.
 func (p *Proxy) CutRequests(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.inside = on
 }
 
-// cuts reports whether a chunk is the one in which its link is cut off.
+// cuts reports whether to cut off the link within this chunk.
 func (p *Proxy) cuts(c chunk, reply bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.inside && !reply && len(c.data) > 1
 }
 
-// firstPart is some of a request, or all but the last five bytes: those with which a pipeline of
-// Postgres ends.
+// firstPart returns part of a request: all but the last five bytes, which end a Postgres pipeline.
 func firstPart(data []byte) []byte {
 	if len(data) > 5 && rand.IntN(2) == 0 {
 		return data[:len(data)-5]
@@ -29,8 +28,8 @@ func firstPart(data []byte) []byte {
 	return data[:1+rand.IntN(len(data)-1)]
 }
 
-// passFirstPart passes some of a request on, and nothing after it. It returns when the link is
-// over.
+// passFirstPart forwards part of a request, and nothing afterwards. It returns when the link has
+// ended.
 func (p *Proxy) passFirstPart(l *link, conn net.Conn, request []byte) {
 	p.write(l, conn, firstPart(request), false)
 	p.flow.Lock()

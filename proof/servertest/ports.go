@@ -9,23 +9,21 @@ import (
 	"sync"
 )
 
-// Every port handed out is below 32768. Systems give outgoing connections a
-// local port from there upwards, and such a connection would keep a restarted
-// server from binding its old port again.
+// Every reserved port is below 32768. Systems assign higher local ports to outgoing connections,
+// and such a connection would keep a restarted server from binding its old port again.
 const (
 	lowPort  = 10000
 	highPort = 32000
 )
 
-// taken holds the ports this process has handed out and not yet taken back: a
-// killed server listens on nothing, and still needs its port for its restart.
+// taken has the ports that this process has reserved. A killed server does not listen, but needs
+// its port for its restart.
 var taken = struct {
 	sync.Mutex
 	ports map[int]bool
 }{ports: map[int]bool{}}
 
-// takePort reserves a free port, together with the one that is second higher
-// unless second is 0.
+// takePort reserves a free port and, unless second is 0, also the port that is second higher.
 func takePort(second int) (int, error) {
 	taken.Lock()
 	defer taken.Unlock()
@@ -39,7 +37,7 @@ func takePort(second int) (int, error) {
 	return 0, errors.New("no free port found")
 }
 
-// free reports whether a port can be had. The caller holds taken.
+// free reports whether a port is available. The caller holds taken's mutex.
 func free(port int) bool {
 	if taken.ports[port] {
 		return false
@@ -52,7 +50,7 @@ func free(port int) bool {
 	return true
 }
 
-// givePort takes a port, and its second, back.
+// givePort releases a port and its second port.
 func givePort(port, second int) {
 	taken.Lock()
 	defer taken.Unlock()
@@ -64,7 +62,7 @@ func hostPort(port int) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
-// listen opens a listener on a port of its own.
+// listen opens a listener on a newly reserved port.
 func listen() (net.Listener, int, error) {
 	var last error
 	for range 10 {

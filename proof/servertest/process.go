@@ -14,17 +14,16 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// process is one run of a program.
+// A process is one run of a program.
 type process struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed once the process has been waited for
-	err  error         // how it ended; read it after done
+	done chan struct{} // closed when the process has been waited for
+	err  error         // how it ended; readable after done
 }
 
-// spawn starts cmd from a goroutine that keeps its OS thread for as long as the
-// child lives. The parent-death signal follows the thread that forked, not the
-// process: without the lock, the server would be killed whenever the runtime
-// retires that thread.
+// spawn starts cmd on a goroutine that keeps its OS thread for as long as the child lives. The
+// parent-death signal depends on the thread that forked, not on the process. Without the lock, the
+// server would be killed whenever the runtime retires that thread.
 func spawn(cmd *exec.Cmd) (*process, error) {
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error, 1)
@@ -54,12 +53,11 @@ func (p *process) exited() bool {
 	}
 }
 
-// limit bounds the wait for a single server to start, stop, or freeze. It is
-// generous: on a busy machine initdb has taken half a minute.
+// limit bounds the wait for a single server to start, stop, or freeze. It is long because initdb
+// has taken half a minute on a busy machine.
 const limit = 2 * time.Minute
 
-// ends waits for the end of the process, and reports false if it takes longer
-// than limit.
+// ends waits for the process to end, and returns false if that takes longer than limit.
 func (p *process) ends(limit time.Duration) bool {
 	late := time.NewTimer(limit)
 	defer late.Stop()
@@ -71,15 +69,15 @@ func (p *process) ends(limit time.Duration) bool {
 	}
 }
 
-// kill ends the process and its descendants, also if they are paused, and waits
-// until they are gone. None of them sees another one's end.
+// kill ends the process and its descendants, even paused ones, and waits until they are gone. None
+// of them sees another one end.
 func (p *process) kill() error {
 	all, err := p.freeze()
 	if errors.Is(err, errors.ErrUnsupported) {
 		err = nil
 	}
 	for _, one := range all {
-		// The only error is that it has ended already.
+		// The only possible error is that it has already ended.
 		_ = one.Kill()
 	}
 	_ = p.cmd.Process.Kill()
@@ -89,10 +87,9 @@ func (p *process) kill() error {
 	}))
 }
 
-// freeze stops the process and its descendants (SIGSTOP), and returns them: its
-// children, then theirs, and so on; the process itself comes first. All that are
-// stopped are asked for their children until there are no others: so none is
-// missed, and none can end and leave its pid to a stranger.
+// freeze stops the process and its descendants (SIGSTOP) and returns them, parents before children.
+// It lists the children of all stopped processes until there are no new ones. So none is missed,
+// and none can end and free its pid for another process.
 func (p *process) freeze() (all []*os.Process, err error) {
 	known := map[int]bool{}
 	for others := []*os.Process{p.cmd.Process}; len(others) > 0; {
@@ -126,7 +123,7 @@ func (p *process) freeze() (all []*os.Process, err error) {
 	return all, nil
 }
 
-// thaw ends a freeze, the youngest first.
+// thaw resumes frozen processes, the youngest first.
 func thaw(all []*os.Process) error {
 	var errs []error
 	for _, one := range slices.Backward(all) {
@@ -137,8 +134,7 @@ func thaw(all []*os.Process) error {
 	return errors.Join(errs...)
 }
 
-// without returns an error while a thread of the processes is in a state other
-// than those given.
+// without returns an error while a thread of the processes is in a state that is not in states.
 func without(processes []*os.Process, states, what string) error {
 	for _, one := range processes {
 		if now := threadStates(one.Pid); strings.Trim(now, states) != "" {

@@ -13,41 +13,40 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// Proxy is a TCP proxy that can play the faults of a network. Its methods are
-// safe for concurrent use.
+// A Proxy is a TCP proxy that can simulate network faults. Its methods are safe for concurrent use.
 type Proxy struct {
 	target string
 	port   int
 	reader Reader
 	pumps  sync.WaitGroup
 
-	// flow is held for reading while bytes are passed on, so that the changes
-	// made under it hold from the very next byte.
+	// flow is held for reading while bytes are forwarded, so that changes made under it apply from
+	// the next byte on.
 	flow sync.RWMutex
 	open chan struct{} // closed while bytes may pass
 
-	mu       sync.Mutex // taken after flow
-	drop     int        // reply chunks still to be swallowed
+	mu       sync.Mutex // locked after flow
+	drop     int        // number of reply chunks to drop
 	mute     bool       // replies are lost
-	inside   bool       // requests are cut off in their middle
+	inside   bool       // requests are cut off in the middle
 	listener net.Listener
 	links    map[*link]struct{}
 	delay    time.Duration
 	jitter   time.Duration
-	replies  time.Duration // by how much replies are late besides
-	rate     int           // bytes of replies in a second; 0: any
+	replies  time.Duration // additional delay of replies
+	rate     int           // bytes of replies per second; 0: unlimited
 	cut      bool
 	closed   bool
 }
 
-// A Reader returns, for the connection of a new client, the function by which
-// the proxy reads from it: each call returns what is to be passed on as one.
+// A Reader returns, for a new client connection, the function that reads from it. The proxy
+// forwards the result of each call as one unit.
 type Reader func(client net.Conn) func() ([]byte, error)
 
 // NewProxy starts a proxy in front of target, a host:port. It adds no latency.
 func NewProxy(target string) (*Proxy, error) { return NewProxyWith(reader, target) }
 
-// NewProxyWith is NewProxy for a proxy that looks at what clients send.
+// NewProxyWith is NewProxy for a proxy that inspects the data from clients.
 func NewProxyWith(reader Reader, target string) (*Proxy, error) {
 	l, port, err := listen()
 	if err != nil {
@@ -66,13 +65,12 @@ func NewProxyWith(reader Reader, target string) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr returns the host:port to connect to, which stays the same over Cut and
-// Mend.
+// Addr returns the host:port to connect to. Cut and Mend do not change it.
 func (p *Proxy) Addr() string { return hostPort(p.port) }
 
-// BlackHole has the network drop everything silently while it is on: connections stay up and new
-// ones are accepted, but nothing passes in either direction, not even the end of a connection.
-// BlackHole(false) delivers all that was held back.
+// BlackHole(true) makes the network drop everything silently: connections stay up and new ones are
+// accepted, but nothing passes in either direction, not even the end of a connection.
+// BlackHole(false) delivers everything that was held back.
 func (p *Proxy) BlackHole(on bool) {
 	p.flow.Lock()
 	defer p.flow.Unlock()
@@ -84,9 +82,9 @@ func (p *Proxy) BlackHole(on bool) {
 	}
 }
 
-// Strand makes the connections to the server silent for good, in both directions, without closing
-// them, as a firewall that lost its table does, or a host that got another address. New connections
-// work, and so do those that a BlackHole kept from reaching the server.
+// Strand makes the current connections to the server permanently silent in both directions without
+// closing them, like a firewall that lost its table, or a host that got another address. New
+// connections work, and so do connections that a BlackHole kept from reaching the server.
 func (p *Proxy) Strand() {
 	p.flow.Lock()
 	defer p.flow.Unlock()
@@ -109,9 +107,9 @@ func (p *Proxy) isOpen() bool {
 	}
 }
 
-// DropReplies drops the next n chunks from the server, on any connection: the server has executed
-// the command and the client never learns. A short reply is one chunk. So is the reply to a new
-// connection's handshake: warm the connection up first.
+// DropReplies drops the next n chunks from the server, on any connection, so the server has
+// executed a command and the client does not learn of it. A short reply is one chunk. So is the
+// reply to a new connection's handshake: warm up the connection first.
 func (p *Proxy) DropReplies(n int) {
 	p.flow.Lock()
 	defer p.flow.Unlock()
@@ -120,10 +118,10 @@ func (p *Proxy) DropReplies(n int) {
 	p.drop = n
 }
 
-// LoseReplies lets requests through and, while it is on, nothing back. The reply to a request that
-// went through meanwhile is lost, whenever it comes. A connection that has lost a reply stays
-// silent for good, as a stream cannot continue after a gap; LoseReplies(false) is for those that
-// have lost none, and new ones.
+// LoseReplies(true) forwards requests and drops replies. The reply to a request that was forwarded
+// meanwhile is dropped whenever it arrives. A connection that has lost a reply stays silent
+// forever, because a stream cannot continue after a gap. After LoseReplies(false), other
+// connections and new ones work.
 func (p *Proxy) LoseReplies(on bool) {
 	p.flow.Lock()
 	defer p.flow.Unlock()
@@ -132,18 +130,18 @@ func (p *Proxy) LoseReplies(on bool) {
 	p.mute = on
 }
 
-// Delay makes each chunk take d longer in each direction, that is 2d for a round trip.
+// Delay delays each chunk by d in each direction, which adds 2d to a round trip.
 func (p *Proxy) Delay(d time.Duration) { p.DelayUpTo(d, d) }
 
-// DelayUpTo is Delay by a time between least and most that is drawn for each
-// chunk. They stay in order.
+// DelayUpTo is Delay with a random time between least and most for each chunk. Chunks stay in
+// order.
 func (p *Proxy) DelayUpTo(least, most time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay, p.jitter = least, max(0, most-least)
 }
 
-// DelayReplies makes only the server's answers take d longer: a request is executed long before the
+// DelayReplies delays only the server's answers by d, so a request is executed long before the
 // client learns of it.
 func (p *Proxy) DelayReplies(d time.Duration) {
 	p.mu.Lock()
@@ -170,7 +168,7 @@ func (p *Proxy) Cut() {
 	p.resetLinks()
 }
 
-// resetLinks ends all connections. The caller holds p.mu.
+// resetLinks resets all connections. The caller holds p.mu.
 func (p *Proxy) resetLinks() {
 	for l := range p.links {
 		l.reset()
@@ -201,7 +199,7 @@ func (p *Proxy) Mend() error {
 	return nil
 }
 
-// Close ends the proxy and its connections. It can be called more than once.
+// Close ends the proxy and its connections. It may be called repeatedly.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	first := !p.closed
@@ -233,15 +231,14 @@ func (p *Proxy) accept(listener net.Listener) {
 	}
 }
 
-// link is a client's connection and the one to the server that it is passed on
-// to.
+// A link is a client's connection and its connection to the server.
 type link struct {
 	client net.Conn
-	ctx    context.Context // done when the link is over
+	ctx    context.Context // ends with the link
 	cancel context.CancelFunc
 
-	replyLost bool // a reply to the client is lost, or will be; under Proxy.mu
-	stranded  bool // nothing passes any more; under flow
+	replyLost bool // a reply to the client is or will be lost; guarded by Proxy.mu
+	stranded  bool // nothing passes any more; guarded by flow
 
 	mu     sync.Mutex
 	server net.Conn // nil before it is dialed
@@ -254,7 +251,7 @@ func newLink(client net.Conn) *link {
 	return l
 }
 
-// attach takes the connection to the server, unless the link is over.
+// attach sets the connection to the server, unless the link has ended.
 func (l *link) attach(server net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -266,7 +263,7 @@ func (l *link) attach(server net.Conn) bool {
 	return true
 }
 
-// reset ends both connections with an RST; close ends them in good order.
+// reset ends both connections with an RST; close ends them cleanly.
 func (l *link) reset() { l.end(true) }
 func (l *link) close() { l.end(false) }
 
@@ -289,18 +286,18 @@ func (l *link) end(rst bool) {
 	}
 }
 
-// chunk is what one read gave, on its way through the proxy.
+// A chunk is the result of one read, on its way through the proxy.
 type chunk struct {
 	data []byte
-	due  time.Time // when it may be passed on
-	err  error     // why nothing follows
+	due  time.Time // when it may be forwarded
+	err  error     // why no chunk follows
 }
 
-// backlog is how many chunks of a direction can be on their way. Beyond them,
-// the sender's data stays in the system's buffers.
+// backlog is the maximum number of chunks in flight per direction. Beyond it, data stays in the
+// system's buffers.
 const backlog = 1024
 
-// serve passes bytes between both ends until both have ended.
+// serve forwards bytes in both directions until both have ended.
 func (p *Proxy) serve(l *link) {
 	defer func() {
 		l.close()
@@ -314,7 +311,7 @@ func (p *Proxy) serve(l *link) {
 	}
 	conn, err := (&net.Dialer{Timeout: limit}).DialContext(l.ctx, "tcp", p.target)
 	if err != nil {
-		// Unless the black hole came while dialing.
+		// Skipped if the black hole began during the dial.
 		p.pass(l, l.reset)
 		return
 	}
@@ -330,15 +327,14 @@ func (p *Proxy) serve(l *link) {
 	both.Wait()
 }
 
-// pass calls do at a moment when bytes may pass, and reports false if the link
-// was over before that.
+// pass calls do at a moment when bytes may pass. It returns false if the link ended first.
 func (p *Proxy) pass(l *link, do func()) bool {
 	for {
 		p.flow.RLock()
 		open := p.open
 		switch {
 		case l.stranded:
-			open = nil // forever
+			open = nil // blocks forever
 		case p.isOpen():
 			defer p.flow.RUnlock()
 			do()
@@ -353,7 +349,7 @@ func (p *Proxy) pass(l *link, do func()) bool {
 	}
 }
 
-// receive queues what read returns, up to and including its error.
+// receive queues the results of read, including its error.
 func (p *Proxy) receive(l *link, read func() ([]byte, error), queue chan<- chunk, replies bool) {
 	for {
 		data, err := read()
@@ -378,7 +374,7 @@ func (p *Proxy) receive(l *link, read func() ([]byte, error), queue chan<- chunk
 	}
 }
 
-// reader is the Reader that passes on what comes, as it comes.
+// reader is a Reader that forwards data as it arrives.
 func reader(conn net.Conn) func() ([]byte, error) {
 	buf := make([]byte, 64<<10)
 	return func() ([]byte, error) {
@@ -387,7 +383,7 @@ func reader(conn net.Conn) func() ([]byte, error) {
 	}
 }
 
-// send passes the queue on to conn.
+// send writes the queue to conn.
 func (p *Proxy) send(l *link, queue <-chan chunk, conn net.Conn, replies bool) {
 	for {
 		var c chunk
@@ -413,7 +409,7 @@ func (p *Proxy) send(l *link, queue <-chan chunk, conn net.Conn, replies bool) {
 	}
 }
 
-// wait waits for a moment, and reports false if the link was over before it.
+// wait waits until due, and returns false if the link ended first.
 func (p *Proxy) wait(l *link, due time.Time) bool {
 	left := time.Until(due)
 	if left <= 0 {
@@ -429,7 +425,7 @@ func (p *Proxy) wait(l *link, due time.Time) bool {
 	}
 }
 
-// write writes data to conn, or nothing if it is a reply to be swallowed.
+// write writes data to conn, unless it is a reply to be dropped.
 func (p *Proxy) write(l *link, conn net.Conn, data []byte, reply bool) bool {
 	if len(data) == 0 {
 		return true
@@ -447,8 +443,8 @@ func (p *Proxy) write(l *link, conn net.Conn, data []byte, reply bool) bool {
 				return
 			}
 			started = true
-			// The peer may read nothing for long. BlackHole waits for this
-			// call, so it must return now and then.
+			// The peer may not read for a long time, and BlackHole waits for this call, so the call
+			// must return regularly.
 			_ = conn.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
 			var n int
 			n, err = conn.Write(data)
@@ -468,15 +464,15 @@ func (p *Proxy) write(l *link, conn net.Conn, data []byte, reply bool) bool {
 	return true
 }
 
-// losesReply is called before a request is passed on: if replies are lost now, so is its own, even
-// if it comes after LoseReplies(false).
+// losesReply is called before a request is forwarded. If replies are dropped now, its reply is
+// dropped too, even if it arrives after LoseReplies(false).
 func (p *Proxy) losesReply(l *link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l.replyLost = l.replyLost || p.mute
 }
 
-// swallow reports whether the next reply is to vanish.
+// swallow reports whether to drop the next reply.
 func (p *Proxy) swallow(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -490,7 +486,7 @@ func (p *Proxy) swallow(l *link) bool {
 	return true
 }
 
-// finish ends one direction the way its sender did.
+// finish ends one direction in the same way as its sender.
 func finish(l *link, conn net.Conn, err error) {
 	if tcp, ok := conn.(*net.TCPConn); ok && errors.Is(err, io.EOF) {
 		_ = tcp.CloseWrite()

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// A request that went through while replies are lost gets none, also if the server answers it only
-// after LoseReplies(false): whoever saw the request arrive need not know when its reply is lost.
+// A request forwarded while replies are lost gets no reply, even if the server answers only after
+// LoseReplies(false). So a test that saw the request arrive need not know when its reply is lost.
 //
-// Fails when only what comes back while replies are lost is swallowed.
+// Fails when only replies that arrive while replies are lost are dropped.
 func TestReplyToARequestThatWentThroughIsLost(t *testing.T) {
 	t.Parallel()
 	server, err := net.Listen("tcp", "127.0.0.1:0")
@@ -25,7 +25,7 @@ func TestReplyToARequestThatWentThroughIsLost(t *testing.T) {
 	conn, err := server.Accept()
 	must(t, err)
 	defer conn.Close()
-	must(t, conn.SetDeadline(time.Now().Add(limit))) // or a lost request would hang the test
+	must(t, conn.SetDeadline(time.Now().Add(limit))) // otherwise a lost request would hang the test
 	exchange := func(between func()) error {
 		_, err := client.Write([]byte{'?'})
 		must(t, err)

@@ -18,46 +18,44 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// Program says how to run a server. Its functions get the Server before Start has returned it, to
-// use its folder, port and commands.
+// A Program describes how to run a server. Its functions get the Server before Start has returned
+// it, to use its folder, port and commands.
 type Program struct {
-	// Name is what errors and the folder's name call it.
+	// Name is the name in errors and in the name of the folder.
 	Name string
-	// Prepare fills the new folder. Default: it stays empty.
+	// Prepare fills the new folder. Default: the folder stays empty.
 	Prepare func(*Server) error
-	// Command returns the server's command, made by Server.Command. It is called
-	// for each run, and may first write the port into a file.
+	// Command returns the server's command, created with Server.Command. It is called for each run,
+	// and may first write the port to a file.
 	Command func(*Server) (*exec.Cmd, error)
-	// Ready returns an error until the process with this pid, which has printed
-	// this log so far, serves.
+	// Ready returns an error until the process with this pid is serving. log is its output so far.
 	Ready func(ctx context.Context, s *Server, pid int, log string) error
-	// Remove deletes what an ended server left outside its folder. Default: nothing.
+	// Remove deletes what a stopped server left outside its folder. Default: nothing.
 	Remove func(*Server)
-	// StopSignal asks it to shut down in good order. Default: SIGTERM.
+	// StopSignal makes it shut down cleanly. Default: SIGTERM.
 	StopSignal syscall.Signal
-	// SecondPort is how far above its port another one lies that it listens on,
-	// too. Default: there is none.
+	// SecondPort is the offset of a second port that it listens on. Default: none.
 	SecondPort int
 	// RefusesRoot makes it run as the user "nobody" if the test runs as root.
 	RefusesRoot bool
 }
 
-// Server is one server process with its children, which can be killed, paused,
-// and started again in place. Its methods are safe for concurrent use.
+// A Server is one server process with its children. It can be killed, paused, and restarted in
+// place. Its methods are safe for concurrent use.
 type Server struct {
 	program Program
-	account *account // nil for our own
+	account *account // nil: the current user
 	dir     string
 	port    int // constant after Start
 
 	mu      sync.Mutex
 	proc    *process      // nil while there is no process
-	paused  []*os.Process // what Pause has stopped
+	paused  []*os.Process // processes stopped by Pause
 	closed  bool
-	lastLog string // the log's tail, once the folder is gone
+	lastLog string // end of the log, once the folder is gone
 }
 
-// Start runs a server and waits until it is ready. Close ends it.
+// Start runs a server and waits until it is ready. Close stops it.
 func Start(program Program) (*Server, error) {
 	s := &Server{program: program}
 	err := s.start()
@@ -68,7 +66,7 @@ func Start(program Program) (*Server, error) {
 	return s, nil
 }
 
-// errPort says that a server did not come up because its port was in use.
+// errPort means that a server did not start because its port was in use.
 var errPort = errors.New("port in use")
 
 func (s *Server) start() error {
@@ -83,7 +81,7 @@ func (s *Server) start() error {
 		}
 	}
 	var err error
-	// Another process can take a port between the look and the bind.
+	// Another process can take a port between the check and the bind.
 	for range 10 {
 		s.givePort()
 		if s.port, err = takePort(s.program.SecondPort); err != nil {
@@ -96,7 +94,7 @@ func (s *Server) start() error {
 	return err
 }
 
-// givePort takes the server's port back, if it has one.
+// givePort releases the server's port, if it has one.
 func (s *Server) givePort() {
 	if s.port != 0 {
 		givePort(s.port, s.program.SecondPort)
@@ -119,8 +117,8 @@ func (s *Server) makeDir() error {
 	return s.account.own(s.dir)
 }
 
-// Command returns a command that runs in the server's folder, as its user, and
-// dies with us.
+// Command returns a command that runs in the server's folder as its user, and dies with this
+// process.
 func (s *Server) Command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = s.dir
@@ -128,8 +126,8 @@ func (s *Server) Command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Run runs a helper of the server to its end, and returns what it printed. An
-// error has that, too, and what it printed as errors.
+// Run runs a helper program of the server, and returns its standard output. An error also contains
+// that and standard error.
 func (s *Server) Run(cmd *exec.Cmd) (string, error) {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -154,7 +152,7 @@ func (s *Server) run() error {
 	if err != nil {
 		return err
 	}
-	// The child has its own descriptor.
+	// The child has its own file descriptor.
 	defer out.Close()
 	if err := s.account.own(s.logPath()); err != nil {
 		return err
@@ -167,8 +165,8 @@ func (s *Server) run() error {
 	if err != nil {
 		return err
 	}
-	// A file, not a buffer: with a buffer, Wait would also wait for children
-	// of the server that still hold the pipe.
+	// A file, not a buffer, because Wait would otherwise wait for children of the server that still
+	// hold the pipe.
 	cmd.Stdout, cmd.Stderr = out, out
 	proc, err := spawn(cmd)
 	if err != nil {
@@ -177,7 +175,7 @@ func (s *Server) run() error {
 	err = testkit.Poll(limit, "start", func(ctx context.Context) error {
 		err := s.program.Ready(ctx, s, cmd.Process.Pid, s.logTail(from))
 		if err != nil && proc.exited() {
-			return nil // checked below: stop polling
+			return nil // checked below
 		}
 		return err
 	})
@@ -196,7 +194,7 @@ func (s *Server) run() error {
 	return fmt.Errorf("start on port %d: %w\n%s", s.port, err, text)
 }
 
-// Addr returns the server's host:port, which stays the same over restarts.
+// Addr returns the server's host:port. Restarts do not change it.
 func (s *Server) Addr() string { return hostPort(s.port) }
 
 // Port returns the port of Addr.
@@ -220,8 +218,8 @@ func (s *Server) running() bool { return s.proc != nil && !s.proc.exited() }
 
 func (s *Server) notRunning() error { return fmt.Errorf("%s is not running", s.program.Name) }
 
-// Kill ends the server and its children at once, as a crash of its machine
-// would, and waits until they are gone. They may be paused.
+// Kill ends the server and its children at once, like a crash of its machine, and waits until they
+// are gone. They may be paused.
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,14 +236,14 @@ func (s *Server) kill() error {
 	return p.kill()
 }
 
-// Stop shuts the server down in good order, and waits until it has ended.
+// Stop shuts the server down cleanly, and waits until it has ended.
 func (s *Server) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.running() {
 		return s.notRunning()
 	}
-	// Paused processes would not see the request.
+	// Paused processes would not handle the signal.
 	err := thaw(s.paused)
 	s.paused = nil
 	if err == nil {
@@ -261,8 +259,8 @@ func (s *Server) Stop() error {
 	return nil
 }
 
-// Pause freezes the server and its children: connections stay up, and nothing is
-// answered. It fails with errors.ErrUnsupported where the system cannot do that.
+// Pause freezes the server and its children: connections stay up, and nothing is answered. It fails
+// with errors.ErrUnsupported if the system cannot do that.
 func (s *Server) Pause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,7 +272,7 @@ func (s *Server) Pause() error {
 	return err
 }
 
-// Resume ends a Pause. What clients sent in the meantime is executed then.
+// Resume ends a Pause. The server then executes what clients sent meanwhile.
 func (s *Server) Resume() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -286,9 +284,8 @@ func (s *Server) Resume() error {
 	return err
 }
 
-// Restart starts a killed or stopped server again, on the same port and in the
-// same folder, and waits until it is ready. Before that, it calls each prepare
-// with the folder.
+// Restart starts a killed or stopped server again on the same port and in the same folder, and
+// waits until it is ready. It first calls each prepare with the folder.
 func (s *Server) Restart(prepare ...func(dir string) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -318,7 +315,7 @@ func (s *Server) Restart(prepare ...func(dir string) error) error {
 
 func (s *Server) logPath() string { return filepath.Join(s.dir, "output.log") }
 
-// Log returns the end of what the server has printed, also after Close.
+// Log returns the last output of the server, even after Close.
 func (s *Server) Log() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -343,8 +340,7 @@ func (s *Server) logTail(from int64) string {
 	return string(text)
 }
 
-// Close ends the server, paused or not, and removes its folder. It can be called
-// more than once.
+// Close stops the server, paused or not, and removes its folder. It may be called repeatedly.
 func (s *Server) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -353,7 +349,7 @@ func (s *Server) Close() {
 	}
 	s.closed = true
 	if s.proc != nil {
-		// That it could not be frozen does not matter: it is gone.
+		// The freeze may fail because the process is gone.
 		_ = s.kill()
 	}
 	if s.dir == "" {

@@ -36,7 +36,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// listener is a server that does nothing but listen.
+// listener is a server that only listens.
 var listener = Program{
 	Name: "listener",
 	Command: func(s *Server) (*exec.Cmd, error) {
@@ -98,7 +98,7 @@ func TestSecondPort(t *testing.T) {
 	}
 }
 
-// Whatever happens to a server happens to all its descendants.
+// Whatever happens to a server also happens to its descendants.
 func TestDescendants(t *testing.T) {
 	t.Parallel()
 	sh, err := exec.LookPath("sh")
@@ -106,7 +106,7 @@ func TestDescendants(t *testing.T) {
 	s := start(t, Program{
 		Name: "family",
 		Command: func(s *Server) (*exec.Cmd, error) {
-			// The last sleep keeps the shell from becoming the sleep before it.
+			// The last sleep keeps the shell from replacing itself with the sleep before it.
 			return s.Command(sh, "-c", `sh -c 'sleep 1000 & echo ready $$ $!; wait; sleep 1' & wait; sleep 1`), nil
 		},
 		Ready: ready("ready"),
@@ -153,7 +153,7 @@ func TestStartThatFails(t *testing.T) {
 	}
 }
 
-// recorder is a testing.TB that only notes how it was ended.
+// A recorder is a testing.TB that only records how it ended.
 type recorder struct {
 	testing.TB
 	skipped, failed bool
@@ -164,7 +164,7 @@ func (r *recorder) Name() string          { return "TestRecorded" }
 func (r *recorder) Skip(...any)           { r.skipped = true }
 func (r *recorder) Fatalf(string, ...any) { r.failed = true }
 
-// Not parallel: it changes the environment.
+// Not parallel, because it changes the environment.
 func TestRequire(t *testing.T) {
 	skips := filepath.Join(t.TempDir(), "skips")
 	t.Setenv(skipsEnv, skips)
@@ -193,9 +193,9 @@ func TestRequire(t *testing.T) {
 	}
 }
 
-// Every server has a folder of its own that it can change, made by fill or copied from a template.
+// Every server has its own folder, which it can change, created by fill or copied from a template.
 //
-// Not parallel: it changes the environment.
+// Not parallel, because it changes the environment.
 func TestFill(t *testing.T) {
 	for _, test := range []struct {
 		templates string

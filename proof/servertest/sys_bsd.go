@@ -11,12 +11,12 @@ import (
 	"syscall"
 )
 
-// dieWithParent does nothing where there is no parent-death signal: a test
-// binary that dies without its cleanups leaves its servers behind there.
+// dieWithParent does nothing, because there is no parent-death signal. A test binary that dies
+// without its cleanups leaves its servers running.
 func dieWithParent(*syscall.SysProcAttr) {}
 
-// threadStates returns a letter for the state of the process (T is stopped, Z is
-// dead), and nothing if there is no such process.
+// threadStates returns the state of the process as a letter (T is stopped, Z is dead), or nothing
+// if there is no such process.
 func threadStates(pid int) string {
 	out, _ := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
 	if state := strings.TrimSpace(string(out)); state != "" {

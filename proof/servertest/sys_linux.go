@@ -9,13 +9,12 @@ import (
 	"syscall"
 )
 
-// dieWithParent has the kernel kill the child when the thread that started it
-// ends, which includes every way in which a test binary can die. See spawn for
-// the thread.
+// dieWithParent makes the kernel kill the child when the thread that started it ends, however the
+// test binary dies. spawn keeps that thread alive.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
-// threadStates returns a letter for the state of each of the process's threads
-// (T is stopped, Z is dead), and nothing if there is no such process.
+// threadStates returns the state of each thread of the process as a letter (T is stopped, Z is
+// dead), or nothing if there is no such process.
 func threadStates(pid int) string {
 	threads, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/stat")
 	var states []byte
@@ -27,14 +26,14 @@ func threadStates(pid int) string {
 	return string(states)
 }
 
-// children returns the children of the given processes. One that ends meanwhile may hide another
-// one: when all are stopped, none is missed.
+// children returns the children of the given processes. A child that ends meanwhile may hide
+// another one. If all are stopped, none is missed.
 func children(of []int) ([]*os.Process, error) {
 	var found []*os.Process
 	for _, pid := range of {
 		lists, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
 		if len(lists) == 0 && threadStates(pid) != "" {
-			return anyChildren(of) // a kernel that has no such list
+			return anyChildren(of) // the kernel has no such list
 		}
 		for _, path := range lists {
 			text, _ := os.ReadFile(path)
@@ -54,7 +53,7 @@ func children(of []int) ([]*os.Process, error) {
 	return found, nil
 }
 
-// anyChildren is children by a look at all processes, which takes tens of times as long.
+// anyChildren is children by reading all processes, which takes tens of times as long.
 func anyChildren(of []int) ([]*os.Process, error) {
 	all, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -82,8 +81,8 @@ func anyChildren(of []int) ([]*os.Process, error) {
 	return found, nil
 }
 
-// readStat returns the fields of a stat file from the state on. The name before
-// it is in parentheses, and may hold anything.
+// readStat returns the fields of a stat file, beginning with the state. The name before it is in
+// parentheses, and may contain anything.
 func readStat(path string) [][]byte {
 	text, _ := os.ReadFile(path)
 	return bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])

@@ -11,7 +11,7 @@ import (
 func pause(*os.Process) error  { return errors.ErrUnsupported }
 func resume(*os.Process) error { return errors.ErrUnsupported }
 
-// signal kills: there is no polite signal to send here.
+// signal kills the process, because there is no signal for a clean stop.
 func signal(p *os.Process, _ syscall.Signal) error { return p.Kill() }
 
 func threadStates(int) string               { return "" }

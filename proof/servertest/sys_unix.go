@@ -44,7 +44,7 @@ func (a *account) attr() *syscall.SysProcAttr {
 	return attr
 }
 
-// own gives a file or a folder to the account, unless that is nil.
+// own makes the account the owner of a file or folder, unless the account is nil.
 func (a *account) own(path string) error {
 	if a == nil {
 		return nil
@@ -52,8 +52,8 @@ func (a *account) own(path string) error {
 	return os.Chown(path, int(a.uid), int(a.gid))
 }
 
-// everybodysTemp is the folder for the folders of servers that run as nobody:
-// the usual one, unless that lies in a folder that is closed to others.
+// everybodysTemp is the parent of folders for servers that run as nobody: the usual temporary
+// folder, unless others cannot read its path.
 func everybodysTemp() string {
 	temp := os.TempDir()
 	for dir := temp; ; dir = filepath.Dir(dir) {

@@ -11,13 +11,13 @@ import (
 const (
 	// requireEnv set to 1 makes a missing server a failure.
 	requireEnv = "TICKSLOT_REQUIRE_SERVERS"
-	// skipsEnv names a file that collects the tests skipped for want of one.
+	// skipsEnv names a file that lists the tests skipped because of a missing server.
 	skipsEnv = "TICKSLOT_SKIPS"
 )
 
 // Require skips the test if missing is not nil, and records it in the file named by TICKSLOT_SKIPS.
-// With TICKSLOT_REQUIRE_SERVERS=1 it fails the test instead, and says how to install what is
-// missing.
+// With TICKSLOT_REQUIRE_SERVERS=1, it fails the test instead, and says how to install the missing
+// program.
 func Require(t testing.TB, missing error, how string) {
 	t.Helper()
 	if missing == nil {
@@ -34,8 +34,8 @@ func Require(t testing.TB, missing error, how string) {
 	t.Skip(missing)
 }
 
-// appendLine writes the line in one call: the test binaries of several packages
-// share the file.
+// appendLine writes the line in one call, because the test binaries of several packages share the
+// file.
 func appendLine(path, line string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -48,14 +48,14 @@ func appendLine(path, line string) error {
 	return err
 }
 
-// Running is one server, or several that belong together.
+// A Running is one server, or several that belong together.
 type Running interface {
 	Log() string
 	Close()
 }
 
-// Own gives the server that a start has returned to the test: it ends with the
-// test, and its output is logged if the test failed. An error fails the test.
+// Own binds a started server to the test: the server stops with the test, and its output is logged
+// if the test failed. An error fails the test.
 func Own[S Running](t testing.TB, s S, err error) S {
 	t.Helper()
 	if err != nil {
@@ -81,8 +81,8 @@ func NewProxyFor(t testing.TB, target string) *Proxy {
 	return p
 }
 
-// Shared holds a server that a test binary has one of. The zero value has none
-// yet. The binary's TestMain has to call Main.
+// A Shared holds one server per test binary. Initially it has none. The binary's TestMain must call
+// Main.
 type Shared[S interface {
 	Running
 	Pid() int
@@ -92,14 +92,14 @@ type Shared[S interface {
 	server  S
 }
 
-// Get returns the server and starts it if necessary.
+// Get returns the server, and starts it if necessary.
 func (s *Shared[S]) Get(t testing.TB, start func() (S, error)) S {
 	t.Helper()
-	// Deferred, so that a failed test or a panic does not lock out the others.
+	// Deferred, so that a failed test or a panic does not block others.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.started && s.server.Pid() == 0 {
-		// A server that crashed must not make all the other tests fail.
+		// A crashed server must not fail all other tests.
 		t.Logf("shared server died:\n%s", s.server.Log())
 		s.server.Close()
 		s.started = false
@@ -117,25 +117,25 @@ func (s *Shared[S]) Get(t testing.TB, start func() (S, error)) S {
 	return s.server
 }
 
-// atEnd holds what Main closes.
+// atEnd lists what Main closes.
 var atEnd struct {
 	sync.Mutex
 	close []func()
 }
 
-// Main runs the tests, ends the shared servers, and exits. It is all that a
-// TestMain needs. If the tests have passed, the checks run last, when nothing of
-// this package is running any more: goroutine leaks can be looked for there.
+// Main runs the tests, stops the shared servers, and exits. A TestMain needs nothing else. If the
+// tests have passed, the checks run last, when nothing of this package is running any more, so they
+// can look for leaked goroutines.
 //
-// It lets sixteen parallel tests run at once instead of one per processor, unless -parallel says
-// otherwise: tests of leases wait most of the time.
+// It lets sixteen parallel tests run at once instead of one per CPU, unless -parallel is set,
+// because tests of leases wait most of the time.
 func Main(m *testing.M, checks ...func() error) {
 	flag.Parse()
 	chosen := false
 	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
 	if !chosen {
 		if err := flag.Set("test.parallel", "16"); err != nil {
-			panic(err) // the testing package has no such flag any more
+			panic(err) // the testing package no longer has this flag
 		}
 	}
 	code := m.Run()

@@ -2,15 +2,15 @@ package servertest
 
 import "time"
 
-// Throttle has each connection carry so many bytes of the server's answers in a second; 0: as many
-// as it can.
+// Throttle limits the server's answers on each connection to this many bytes per second. 0 means no
+// limit.
 func (p *Proxy) Throttle(bytesPerSecond int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rate = bytesPerSecond
 }
 
-// throttled is how long a link is busy with n bytes.
+// throttled returns how long a link takes to carry n bytes.
 func (p *Proxy) throttled(n int, reply bool) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

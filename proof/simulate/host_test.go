@@ -16,7 +16,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A kind is one timer as all hosts have it.
+// A kind is a timer that all hosts have.
 type kind struct {
 	name              string
 	every             time.Duration
@@ -25,8 +25,8 @@ type kind struct {
 	perHost           int
 	down              timer.StoreDownPolicy
 	maxRun            time.Duration
-	shortest, longest time.Duration // work
-	naughty           bool          // its handlers panic, overstay, ignore their contexts
+	shortest, longest time.Duration // of runs
+	naughty           bool          // its handlers panic, exceed MaxRunTime, and ignore their contexts
 }
 
 func newKinds() []*kind {
@@ -50,7 +50,7 @@ func newKinds() []*kind {
 
 const (
 	drainTimeout = 20 * time.Second
-	longestDeaf  = 2 * time.Minute // how long a handler goes on after its context has ended, at most
+	longestDeaf  = 2 * time.Minute // how long a handler continues after its context has ended
 )
 
 // A host is one process, from its start to its end.
@@ -59,11 +59,11 @@ type host struct {
 	name      string
 	link      *link
 	scheduler *timer.Scheduler
-	firsts    map[string]time.Time // first ticks
+	firsts    map[string]time.Time // first ticks, by timer
 	died      chan struct{}
 
 	mu     sync.Mutex
-	random *rand.Rand // of its handlers
+	random *rand.Rand // for its handlers
 }
 
 func (w *world) newHost(name string, seed, number uint64) (*host, error) {
@@ -116,8 +116,8 @@ const (
 	fine mood = iota
 	fails
 	panics
-	overstays // works on past MaxRunTime
-	deaf      // works on after its context has ended
+	overstays // works past MaxRunTime
+	deaf      // works after its context has ended
 )
 
 func (h *host) handle(ctx context.Context, b *books, limit int) error {
@@ -174,7 +174,7 @@ func (h *host) handle(ctx context.Context, b *books, limit int) error {
 	return nil
 }
 
-// live runs the host until it is told how to end, and checks its counts.
+// live runs the host until an order ends it, and checks its counts.
 func (h *host) live(orders <-chan order) {
 	began := time.Now()
 	ctx, stop := context.WithCancel(context.Background())
@@ -195,7 +195,7 @@ func (h *host) live(orders <-chan order) {
 	if _, stuck := errors.AsType[*timer.StuckError](err); err != nil && !stuck {
 		h.w.broken(&r.Stuck, "%s: Run: %v", h.name, err)
 	}
-	// A call or two to the store may still be under way when the handlers have ended.
+	// One or two store calls may still be in flight when the handlers have ended.
 	if most := drainTimeout + timer.CancelGrace + 3*h.w.storeTimeout; took > most {
 		h.w.broken(&r.Stuck, "%s: Run took %v to return", h.name, took)
 	}
@@ -221,8 +221,8 @@ func (h *host) live(orders <-chan order) {
 	}
 }
 
-// die makes the host a killed process: nothing that it sends arrives any more, its handlers are
-// gone, and nothing is released.
+// die simulates a killed process: its requests no longer arrive, its handlers are gone, and nothing
+// is released.
 func (h *host) die() {
 	h.w.mu.Lock()
 	defer h.w.mu.Unlock()
@@ -245,17 +245,17 @@ const (
 	end
 )
 
-// A place is where one host lives after the other.
+// A place runs one host after another.
 type place struct {
 	orders chan order
 	mu     sync.Mutex
-	host   *host // nil: none at the moment
+	host   *host // nil if there is none at the moment
 }
 
 func (p *place) order(o order) {
 	select {
 	case p.orders <- o:
-	default: // it has one already
+	default: // it already has one
 	}
 }
 
@@ -271,7 +271,7 @@ func (p *place) set(h *host) {
 	p.host = h
 }
 
-// inhabit runs one host after the other here until ctx ends.
+// inhabit runs one host after another here until ctx ends.
 func (p *place) inhabit(ctx context.Context, w *world, seed, number uint64) error {
 	random := rand.New(rand.NewPCG(seed, 1<<32+number))
 	for generation := uint64(0); ctx.Err() == nil; generation++ {

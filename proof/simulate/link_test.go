@@ -22,21 +22,21 @@ type link struct {
 	until  time.Time
 }
 
-// A fault is what goes wrong on a link.
+// A fault is a fault of a link.
 type fault string
 
 const (
 	none         fault = ""
 	cutOff       fault = "host_cut_off"      // an error at once
-	silent       fault = "host_silent"       // nothing arrives, nothing comes back
-	lostReplies  fault = "lost_replies"      // all arrives, nothing comes back
+	silent       fault = "host_silent"       // requests and replies are lost
+	lostReplies  fault = "lost_replies"      // requests arrive, replies are lost
 	lossy        fault = "lossy"             // every third request or reply is lost
-	slow         fault = "slow"              // up to the time-out, and beyond
-	late         fault = "late_requests"     // arrive after their callers have given up
-	twice        fault = "requests_twice"    // arrive a second time, later
-	stalledBeats fault = "stalled_heartbeat" // those only, as if the goroutine stood still
-	nonsense     fault = "nonsense"          // wrong answers, panics of the driver
-	lastWords    fault = "last_words"        // one reply that comes at the last moment, and then silence
+	slow         fault = "slow"              // up to the timeout and beyond
+	late         fault = "late_requests"     // requests arrive after their callers have given up
+	twice        fault = "requests_twice"    // requests arrive a second time, later
+	stalledBeats fault = "stalled_heartbeat" // only heartbeats, as if their goroutine were stuck
+	nonsense     fault = "nonsense"          // wrong answers, and panics in the driver
+	lastWords    fault = "last_words"        // one reply at the last moment, then silence
 )
 
 var linkFaults = []fault{cutOff, silent, lostReplies, lossy, slow, late, twice, stalledBeats, nonsense, lastWords}
@@ -46,7 +46,7 @@ var (
 	errNonsense = errors.New("nonsense")
 )
 
-// timerName is "" for a lock that is not a timer's.
+// timerName returns the timer of a lock, or "" if the lock is not a timer's.
 func timerName(lock string) string {
 	name, _ := strings.CutPrefix(lock, "timer:")
 	if name == lock {
@@ -61,7 +61,7 @@ func (l *link) breakFor(f fault, d time.Duration) {
 	l.fault, l.until = f, time.Now().Add(d)
 }
 
-// draw decides the fate of one call.
+// draw chooses what happens to one call.
 func (l *link) draw() (f fault, there, back time.Duration, third, half bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,7 +77,7 @@ func (l *link) draw() (f fault, there, back time.Duration, third, half bool) {
 	case late:
 		there = time.Duration(most)*time.Millisecond + ms(2*int(ttl.Milliseconds()))
 	case twice:
-		back = ms(2 * int(ttl.Milliseconds())) // until the second
+		back = ms(2 * int(ttl.Milliseconds())) // delay of the second arrival
 	case lastWords:
 		back = ms(most * 9 / 10)
 		l.fault, l.until = silent, time.Now().Add(2*ttl)
@@ -85,8 +85,8 @@ func (l *link) draw() (f fault, there, back time.Duration, third, half bool) {
 	return f, there, back, third, half
 }
 
-// call carries a request there and its answer back. do is the store's part; it is called once,
-// twice, late or never.
+// call carries a request to the store and its answer back. do is the store's part. It is called
+// once, twice, late or never.
 func call[A any](ctx context.Context, l *link, lock string, beat bool, do func() (A, error)) (A, error) {
 	var zero A
 	l.checkDeadline(ctx)
@@ -107,8 +107,8 @@ func call[A any](ctx context.Context, l *link, lock string, beat bool, do func()
 	}
 	w.mu.Unlock()
 	if f == none && down == up && timerName(lock) == "" {
-		// what hosts do all the time, besides timers, gets no delay: it would cost most of the
-		// machine's time
+		// Calls that hosts make all the time, other than for timers, get no delay, because it would
+		// take most of the machine's time.
 		return do()
 	}
 	silence := func() (A, error) {
@@ -127,7 +127,7 @@ func call[A any](ctx context.Context, l *link, lock string, beat bool, do func()
 	case f == nonsense && third:
 		panic("the driver has a bug")
 	}
-	if !wait(ctx, there) { // in flight when the caller gave up: it still arrives
+	if !wait(ctx, there) { // a request in flight when the caller gave up still arrives
 		time.AfterFunc(there, func() { _, _ = do() })
 		return zero, ctx.Err()
 	}
@@ -149,8 +149,8 @@ func call[A any](ctx context.Context, l *link, lock string, beat bool, do func()
 	return a, err
 }
 
-// checkDeadline reports a call whose deadline is later than StoreTimeout, or that has none: it
-// could block for that long, or forever (I7).
+// checkDeadline reports a call without a deadline, or with one later than StoreTimeout, because it
+// could block for too long (I7).
 func (l *link) checkDeadline(ctx context.Context) {
 	ends, ok := ctx.Deadline()
 	if left := time.Until(ends); !ok || left > l.w.storeTimeout {
@@ -160,7 +160,7 @@ func (l *link) checkDeadline(ctx context.Context) {
 	}
 }
 
-// wait waits for d, and reports false if ctx ended before that.
+// wait waits for d, and returns false if ctx ended first.
 func wait(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -184,7 +184,7 @@ func (l *link) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Re
 	return call(ctx, l, first(grants), false, func() ([]driver.Result, error) { return l.w.release(grants) })
 }
 
-// first is the name of the first timer's lock among the grants.
+// first returns the name of the first timer lock among the grants.
 func first(grants []driver.Grant) string {
 	for _, g := range grants {
 		if timerName(g.Name) != "" {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A nemesis breaks things, in bursts: half of them about when timers are due.
+// A nemesis causes faults in bursts, half of them close to due ticks.
 type nemesis struct {
 	w      *world
 	places []*place
@@ -25,8 +25,8 @@ func allFaults() []string {
 	return all
 }
 
-// between is the pause between two bursts: an hour on average; twenty minutes in a short
-// simulation, which has to see all of them, too.
+// between returns the pause between two bursts: an hour on average, or twenty minutes in a short
+// simulation, which must also include every fault.
 func (n *nemesis) between() time.Duration {
 	average := time.Hour
 	if n.w.report.Days < 5 {
@@ -36,7 +36,7 @@ func (n *nemesis) between() time.Duration {
 	if n.random.IntN(2) == 0 {
 		return d
 	}
-	// Within the half minute before a tick of the timer that holds the most.
+	// The burst begins within half a minute before a tick of the timer that holds the most.
 	n.w.mu.Lock()
 	grid, every := n.w.grid, n.w.timers["busy"].every
 	n.w.mu.Unlock()
@@ -58,7 +58,7 @@ func (n *nemesis) lasts() time.Duration {
 	}
 }
 
-// rage goes on until ctx ends. The last hour is quiet.
+// rage causes faults until ctx ends. The last hour is quiet.
 func (n *nemesis) rage(ctx context.Context) {
 	end, _ := ctx.Deadline()
 	for wait(ctx, n.between()) {
@@ -122,7 +122,7 @@ func (n *nemesis) outage(ctx context.Context, o outage) {
 	n.w.setDown(up)
 }
 
-// victims picks up to a quarter of the hosts, two times in three those first that run something.
+// victims chooses up to a quarter of the hosts, two times in three preferring hosts with runs.
 func (n *nemesis) victims() []*place {
 	want := 1 + n.random.IntN(max(1, len(n.places)/4))
 	order := n.random.Perm(len(n.places))

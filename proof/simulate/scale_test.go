@@ -26,15 +26,15 @@ import (
 
 var scaleFlag = flag.String("scale", "50x50", "hosts x timers of TestScale")
 
-// A workload is what proof/benchmarks/COSTS.md calculates with, in its letters: H hosts, each with
-// the same timers.
+// A workload is the input of proof/benchmarks/COSTS.md, with its letters: H hosts, each with the
+// same timers.
 type workload struct {
 	hosts int           // H
 	ttl   time.Duration // TTL
 	kinds []timers
 }
 
-// timers are T timers that are alike.
+// timers are T identical timers.
 type timers struct {
 	number      int           // T
 	every       time.Duration // I
@@ -45,20 +45,20 @@ type timers struct {
 	leastRecent bool
 }
 
-// A load is what a workload costs its store per second, when all is well and nothing is overridden.
+// A load is a workload's cost for its store per second, when all is well and nothing is overridden.
 type load struct {
-	asked, granted, refused, released float64 // of ticks
+	asked, granted, refused, released float64 // for ticks
 	beats                             float64 // calls that renew leases
-	renewals                          float64 // scripts in them: one per name that a host holds
+	renewals                          float64 // scripts in these calls: one per name that a host holds
 	probes                            float64
 	lists                             float64
 }
 
-// calls are round trips, scripts what Redis has to run.
+// calls returns the round trips, scripts the scripts that Redis runs.
 func (l load) calls() float64   { return l.asked + l.released + l.beats + l.probes + l.lists }
 func (l load) scripts() float64 { return l.asked + l.released + l.renewals + l.probes + l.lists }
 
-// perBeat is how many leases one call renews.
+// perBeat is the number of leases renewed by one call.
 const perBeat = 500
 
 // load is the formula of proof/benchmarks/COSTS.md.
@@ -73,7 +73,7 @@ func (w workload) load() (l load) {
 		}
 		K := max(1, math.Ceil(R/I))   // ticks during which a run occupies its slot
 		G := min(M, H, min(N, H*P)/K) // runs that a tick starts
-		B := 0.0                      // hosts that do not ask, as they have P runs: not more than this
+		B := 0.0                      // upper bound of hosts that do not call because they have P runs
 		if P == 1 {
 			B = G * (K - 1)
 		}
@@ -93,7 +93,7 @@ func (w workload) load() (l load) {
 	return l
 }
 
-// counted is the store, and how often it was called.
+// A counted is a store that counts its calls.
 type counted struct {
 	*memlock.Store
 	asked, granted, released, beats, renewals, probes, lists, others atomic.Int64
@@ -146,7 +146,7 @@ func (c *counted) Inspect(ctx context.Context, names ...string) ([]driver.Contro
 	return c.Store.Inspect(ctx, names...)
 }
 
-// totals are all calls so far.
+// totals returns the counts of all calls so far.
 func (c *counted) totals() load {
 	n := func(count *atomic.Int64) float64 { return float64(count.Load()) }
 	return load{
@@ -155,8 +155,8 @@ func (c *counted) totals() load {
 	}
 }
 
-// measure runs the hosts and, after warm, counts their calls to the store for a window. It begins
-// at no tick and at no heartbeat: a call right at its edge would be counted now and then.
+// measure runs the hosts and, after warm, counts their store calls for a window. It does not begin
+// at a tick or a heartbeat, because calls at the window's edge would count only sometimes.
 func (w workload) measure(t *testing.T, warm, window time.Duration) (calls load, others int64) {
 	store := &counted{Store: memlock.New()}
 	var all []timer.Timer
@@ -208,21 +208,21 @@ func (w workload) measure(t *testing.T, warm, window time.Duration) (calls load,
 	}, others
 }
 
-// compare checks the calls of a window against the formula. What follows from the schedules alone
-// has to agree to the call.
+// compare checks the calls of a window against the formula. Calls that follow from the schedules
+// alone must match exactly.
 func compare(t *testing.T, w workload, calls load, window time.Duration) {
 	t.Helper()
 	want, s := w.load(), window.Seconds()
 	for _, c := range []struct {
 		what         string
-		is, want, by float64 // by: the share by which they may differ
+		is, want, by float64 // by: the allowed relative difference
 	}{
 		{"asked", calls.asked, want.asked * s, 0},
 		{"granted", calls.granted, want.granted * s, 0},
 		{"refused", calls.refused, want.refused * s, 0},
 		{"released", calls.released, want.released * s, 0},
 		{"beats", calls.beats, want.beats * s, 0},
-		{"renewals", calls.renewals, want.renewals * s, 0.03}, // a short run meets a beat, or not
+		{"renewals", calls.renewals, want.renewals * s, 0.03}, // a short run may or may not meet a beat
 		{"probes", calls.probes, want.probes * s, 0.03},       // their pauses are random
 		{"lists", calls.lists, want.lists * s, 0.1},
 		{"calls", calls.calls(), want.calls() * s, 0.01},
@@ -239,13 +239,12 @@ func compare(t *testing.T, w workload, calls load, window time.Duration) {
 	}
 }
 
-// What hosts ask of the store is what COSTS.md calculates: real schedulers, five kinds of timers,
-// two intervals of virtual time. make proof WHAT=scale has a thousand hosts with a thousand
-// timers each.
+// The hosts' store calls match COSTS.md: real schedulers, five kinds of timers, and two intervals
+// of virtual time. make proof WHAT=scale has a thousand hosts with a thousand timers each.
 //
-// Fails when the formula takes no account of runs that last (B = 0, or K = 1), when submit does not
-// look at the local limit, when a run is released twice, when the prober asks every third of a TTL,
-// when hosts count each other every ten seconds, and when a beat makes a call for each lease.
+// Fails when the formula ignores the duration of runs (B = 0, or K = 1), when submit does not check
+// the local limit, when a run is released twice, when the prober calls every third of a TTL, when
+// hosts count each other every ten seconds, and when a beat makes a call for each lease.
 func TestScale(t *testing.T) {
 	hosts, number, ok := strings.Cut(*scaleFlag, "x")
 	h, err1 := strconv.Atoi(hosts)
@@ -273,14 +272,14 @@ func TestScale(t *testing.T) {
 
 // A host that holds more than 500 leases renews them with more than one call.
 //
-// Fails when beatBatch is 499 or 501: then COSTS.md has to say so, too.
+// Fails when beatBatch is 499 or 501; then COSTS.md must change, too.
 func TestScaleOfManyLeases(t *testing.T) {
-	for number, each := range map[int]float64{perBeat - 1: 1, perBeat: 2} { // and the host's own
+	for number, each := range map[int]float64{perBeat - 1: 1, perBeat: 2} { // plus the host's own
 		w := workload{hosts: 1, ttl: dlock.DefaultTTL, kinds: []timers{
 			{number: number, every: time.Minute, slots: 1, perTick: 1, perHost: 1, work: 30 * time.Minute},
 		}}
 		synctest.Test(t, func(t *testing.T) {
-			// with two calls a beat, the window would begin at one of them
+			// With two calls per beat, the window would otherwise begin at one of them.
 			calls, _ := w.measure(t, 2*time.Minute-w.ttl/12, 2*time.Minute)
 			if want := w.load().beats * 120; calls.beats != 24*each || math.Round(want) != 24*each {
 				t.Errorf("%.0f calls for %d leases in 24 beats, the formula says %.0f", calls.beats, number+1, want)
@@ -289,7 +288,7 @@ func TestScaleOfManyLeases(t *testing.T) {
 	}
 }
 
-// A queue is a store that answers acquires one after the other, each after the same time, including
+// A queue is a store that answers acquires one at a time, each after the same delay, including
 // those whose callers have given up.
 type queue struct {
 	*memlock.Store
@@ -317,17 +316,17 @@ func (q *queue) TryAcquire(ctx context.Context, req driver.Request) (driver.Gran
 	return q.Store.TryAcquire(ctx, req)
 }
 
-// Timers that are all due at once cost a call each and lateness, if the store answers the attempts
-// under way within half of StoreTimeout. If it does not, they are asked for again, which makes it
-// worse, and most find the store down, as docs/operate.md says. 20 hosts, 200 timers, 64 attempts
-// at once.
+// If timers are all due at once, each costs a call, and runs start late, provided that the store
+// answers the attempts in flight within half of StoreTimeout. Otherwise the attempts are repeated,
+// which makes it worse, and most ticks find the store down, as docs/operate.md says. There are 20
+// hosts, 200 timers, and 64 concurrent attempts.
 //
 // Fails when maxAttempts is 32 or 128.
 func TestScaleOfPeaks(t *testing.T) {
 	const hosts, number = 20, 200
 	bound := hosts * 64 / (dlock.DefaultStoreTimeout.Seconds() / 2) // scripts per second
 	for _, c := range []struct {
-		speed float64 // in bounds
+		speed float64 // as a multiple of bound
 		down  bool
 	}{{1.1, false}, {0.9, true}} {
 		t.Run(fmt.Sprint(c.speed), func(t *testing.T) {
@@ -377,7 +376,7 @@ func TestScaleOfPeaks(t *testing.T) {
 	}
 }
 
-// The tables of proof/benchmarks/COSTS.md and docs/operate.md agree with the formula.
+// The tables in proof/benchmarks/COSTS.md and docs/operate.md match the formula.
 func TestScaleTable(t *testing.T) {
 	read := func(path string) string {
 		doc, err := os.ReadFile(path)
@@ -431,7 +430,7 @@ func TestScaleTable(t *testing.T) {
 		if want := figure(l.calls()); r[4] != want {
 			t.Errorf("docs/operate.md: %s\nthe formula says %s", r[0], want)
 		}
-		// The short formula of that page is within a twentieth of the whole one.
+		// The short formula on that page is within 5 % of the full one.
 		H, T, I := number(r[1]), number(r[2]), duration(r[3]).Seconds()
 		if short := H*T/I + l.granted + 0.4*H; math.Abs(short/l.calls()-1) > 0.05 {
 			t.Errorf("docs/operate.md: %s\nits formula says %s", r[0], figure(short))
@@ -439,7 +438,7 @@ func TestScaleTable(t *testing.T) {
 	}
 }
 
-// figure writes a number with two digits that count, as in 17,000 or 0.36.
+// figure formats a number with two significant digits, such as 17,000 or 0.36.
 func figure(x float64) string {
 	if x < 1 {
 		return strconv.FormatFloat(x, 'g', 2, 64)

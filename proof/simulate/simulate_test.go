@@ -26,10 +26,10 @@ var (
 	ttl time.Duration // *ttlFlag
 )
 
-// minHosts is how many hosts are there at least.
+// minHosts is the minimum number of hosts.
 const minHosts = 4
 
-// counts has how often each kind of something happened.
+// counts has the number of occurrences of each kind of event.
 type counts map[string]int
 
 func (c counts) count(kind string) { c[kind]++ }
@@ -42,11 +42,11 @@ func (c counts) merge(other counts) {
 	}
 }
 
-// A report is what happened, and what must be zero.
+// A report has the counts of events and of violations.
 type report struct {
 	seed    uint64
 	Hosts   int     `json:"hosts"`
-	Days    float64 `json:"days"` // of virtual time, all simulations together
+	Days    float64 `json:"days"` // of virtual time, in all simulations
 	Seeds   int     `json:"seeds"`
 	Seconds float64 `json:"seconds"` // of real time
 
@@ -60,7 +60,7 @@ type report struct {
 	Calls      int     `json:"calls"`
 	Samples    int     `json:"samples"`
 	Reached    int     `json:"-"`
-	Share      float64 `json:"n_reached_share"` // of the samples of timers with N > 1 of which something ran
+	Share      float64 `json:"n_reached_share"` // share of the samples of busy timers with N > 1
 	Bursts     int     `json:"faults"`
 	Faults     counts  `json:"faults_by_kind"`
 	Skips      counts  `json:"skips"`
@@ -108,7 +108,7 @@ func (r *report) merge(o *report) {
 	r.Examples = append(r.Examples, o.Examples...)
 }
 
-// weak adds to TooWeak what happened too seldom for zero violations to mean anything.
+// weak adds to TooWeak what happened too rarely for zero violations to be meaningful.
 func (r *report) weak() {
 	hostDays := float64(r.Hosts) * r.Days
 	for _, want := range []struct {
@@ -126,7 +126,7 @@ func (r *report) weak() {
 		{"ticks", r.Ticks, 200 * hostDays},
 		{"n_reached", 100 * r.Reached / max(r.Samples, 1), 20},
 	} {
-		if want.least >= 1 && float64(want.is) < want.least { // what is expected less than once may be missing
+		if want.least >= 1 && float64(want.is) < want.least { // an event expected less than once may be missing
 			r.TooWeak = append(r.TooWeak, fmt.Sprintf("%s: %d, should be %.0f", want.what, want.is, want.least))
 		}
 	}
@@ -137,14 +137,14 @@ func (r *report) weak() {
 	}
 }
 
-// Eight hosts for six hours, four times, or for a day among the long proofs; make proof
-// WHAT=simulate has fifty hosts for thirty days, twenty times.
+// Eight hosts run for six hours, four times, or for a day as a long proof. make proof WHAT=simulate
+// has fifty hosts for thirty days, twenty times.
 //
 // Fails when trust windows never close, when slots returns N+1, when memlock keeps leases for half
-// the TTL, allows one start too many of a tick, or begins its fences again at 1, when a run
-// releases its slot before the handler has returned, when one run more than MaxPerHost starts, and
-// when a refusal is not counted. When the heartbeat or an acquire counts trust from the reply, only
-// some seeds find it: that is for make proof WHAT=simulate, and proof/mutants has such a seed.
+// the TTL, allows one start of a tick too many, or restarts its fences at 1, when a run releases
+// its slot before the handler has returned, when MaxPerHost is exceeded by one, and when a refusal
+// is not counted. If the heartbeat or an acquire counts trust from the reply, only some seeds find
+// it: make proof WHAT=simulate does, and proof/mutants has such a seed.
 func TestSimulate(t *testing.T) {
 	began := time.Now()
 	if *daysFlag == 0 {
@@ -193,7 +193,7 @@ func TestSimulate(t *testing.T) {
 	figures = string(line)
 }
 
-// figures are printed last.
+// figures are printed at the end.
 var figures string
 
 func TestMain(m *testing.M) {
@@ -206,9 +206,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// simulate runs the hosts, and the nemesis that disturbs them, for r.Days.
+// simulate runs the hosts and the nemesis for r.Days.
 func simulate(t *testing.T, r *report) {
-	// The longer a call may take, the more differs between the moments before it and after it.
+	// The longer a call may take, the more the moments before and after it differ.
 	storeTimeout := []time.Duration{time.Second, 5 * time.Second, 2500 * time.Millisecond}[r.seed%3]
 	w := newWorld(r, storeTimeout, newKinds())
 	ctx, stop := context.WithTimeout(t.Context(), time.Duration(r.Days*float64(24*time.Hour)))
@@ -238,8 +238,8 @@ func simulate(t *testing.T, r *report) {
 	n := &nemesis{w: w, places: places, random: rand.New(rand.NewPCG(r.seed, 1<<40))}
 	n.rage(ctx)
 	all.Wait()
-	// Handlers that ignore their contexts end by themselves, and requests that are late arrive.
+	// Handlers that ignore their contexts end, and late requests arrive.
 	time.Sleep(longestDeaf + 3*ttl)
 	w.final()
-	// The bubble ends here: a goroutine that is left is a deadlock, and fails the test.
+	// The bubble ends here: a remaining goroutine is a deadlock, and fails the test.
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A world is the store, and a record of what all hosts did with it. It relies on its own record,
-// not on the library's.
+// A world is the store, and a record of what all hosts did with it. It relies on its own record
+// instead of the library's.
 type world struct {
 	storeTimeout time.Duration
 
 	mu         sync.Mutex
 	store      *memlock.Store
-	quarantine time.Time // until when the store grants nothing
+	quarantine time.Time // the store grants nothing until then
 	lost       time.Time // when it last lost its data
-	down       outage    // for all hosts
+	down       outage    // an outage for all hosts
 	timers     map[string]*books
 	leases     map[string]*lease // by token
 	fences     map[string]dlock.Fence
@@ -36,15 +36,15 @@ type outage uint8
 const (
 	up      outage = iota
 	refuses        // an error at once
-	hangs          // nothing until the caller's deadline
+	hangs          // no answer until the caller's deadline
 )
 
-// books record what is known of one timer.
+// books record the state of one timer.
 type books struct {
 	*kind
 	runs     map[*visit]struct{}  // whose handlers have not returned
 	starts   map[time.Time]*claim // by tick
-	progress time.Time            // when a run last started, or there was a reason why none could
+	progress time.Time            // when a run last started, or none could start for a reason
 }
 
 type claim struct {
@@ -52,22 +52,22 @@ type claim struct {
 	first  time.Time
 }
 
-// A visit is one run, as its handler sees it.
+// A visit is one run as seen by its handler.
 type visit struct {
 	*timer.Run
 	host  *host
 	ctx   context.Context
-	limit int // MaxConcurrency as its host has it
+	limit int // MaxConcurrency on its host
 }
 
-// A lease is one grant, as the store gave it.
+// A lease is one grant by the store.
 type lease struct {
 	name  string
 	slot  int
 	fence dlock.Fence
 	ends  time.Time
 	host  *host
-	timer *time.Timer // goes off when the slot can be granted to another
+	timer *time.Timer // fires when the slot can be granted to another host
 }
 
 func newWorld(r *report, storeTimeout time.Duration, kinds []*kind) *world {
@@ -82,7 +82,7 @@ func newWorld(r *report, storeTimeout time.Duration, kinds []*kind) *world {
 	return w
 }
 
-// broken reports the breach of a promise. Called with mu held.
+// broken reports a broken promise. The caller holds mu.
 func (w *world) broken(count *int, format string, args ...any) {
 	*count++
 	if len(w.report.Examples) < 10 {
@@ -107,10 +107,10 @@ func (w *world) acquire(h *host, req driver.Request) (driver.Grant, error) {
 		return g, err
 	}
 	if w.timers[timerName(g.Name)] == nil {
-		return g, nil // not a timer's
+		return g, nil // not a timer's lock
 	}
 	slot := fmt.Sprintf("%s:slot:%d", g.Name, g.Slot)
-	if l := w.leases[g.Token]; l != nil && l.fence == g.Fence { // asked again
+	if l := w.leases[g.Token]; l != nil && l.fence == g.Fence { // a repeated request
 		w.report.AskedAgain++
 		w.renewed(l, now)
 		return g, nil
@@ -135,7 +135,7 @@ func (w *world) acquire(h *host, req driver.Request) (driver.Grant, error) {
 	return g, nil
 }
 
-// claimed counts the starts of a tick (I3). Called with mu held.
+// claimed counts the starts of a tick (I3). The caller holds mu.
 func (w *world) claimed(req driver.Request, now time.Time) {
 	b := w.timers[timerName(req.Name)]
 	if b == nil {
@@ -162,10 +162,10 @@ func (w *world) renewed(l *lease, now time.Time) {
 	l.timer.Reset(ttl - blink)
 }
 
-// blink is how long before its end a lease is looked at, to see that it has not ended early.
+// blink is how long before its end a lease is checked, to see that it has not ended early.
 const blink = time.Millisecond
 
-// expires looks at a lease just before and just after its end.
+// expires checks a lease just before and just after its end.
 func (w *world) expires(token string, l *lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -185,8 +185,8 @@ func (w *world) holds(l *lease) bool {
 	})
 }
 
-// expired runs at the end of a lease: from then on its slot must be free (I6), and no run may take
-// it for its own (I2).
+// expired runs at the end of a lease. From then on, its slot must be free (I6), and no run may
+// consider it its own (I2).
 func (w *world) expired(token string, l *lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -201,8 +201,8 @@ func (w *world) expired(token string, l *lease) {
 	}
 }
 
-// mayBeGranted checks that no run with a lower fence thinks that the slot is its own (I2). Called
-// with mu held.
+// mayBeGranted checks that no run with a lower fence considers the slot its own (I2). The caller
+// holds mu.
 func (w *world) mayBeGranted(name string, slot int, fence dlock.Fence, why string) {
 	b := w.timers[timerName(name)]
 	if b == nil {
@@ -248,7 +248,7 @@ func (w *world) release(grants []driver.Grant) ([]driver.Result, error) {
 	return results, err
 }
 
-// loseData restarts the store without what it knew; it grants nothing until every lease must have
+// loseData restarts the store without its data. It grants nothing until every lease must have
 // ended.
 func (w *world) loseData() {
 	w.mu.Lock()
@@ -259,7 +259,7 @@ func (w *world) loseData() {
 	for token, l := range w.leases {
 		l.timer.Stop()
 		delete(w.leases, token)
-		// They could be granted when the quarantine ends.
+		// These slots can be granted when the quarantine ends.
 		time.AfterFunc(ttl, func() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -315,8 +315,8 @@ func (w *world) leaseLost(v *visit) {
 	w.check(w.timers[v.Timer()])
 }
 
-// check counts the runs of a timer (I1; and MaxPerHost, also outside the store). Called with mu
-// held.
+// check counts the runs of a timer (for I1, and for MaxPerHost, also outside the store). The caller
+// holds mu.
 func (w *world) check(b *books) (valid int) {
 	limit := 0
 	slots := map[int]bool{}
@@ -341,7 +341,7 @@ func (w *world) check(b *books) (valid int) {
 	return valid
 }
 
-// sample looks at everything, once a minute.
+// sample checks everything once a minute.
 func (w *world) sample() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -354,8 +354,8 @@ func (w *world) sample() {
 				w.report.Reached++
 			}
 		}
-		// Liveness. It may take a TTL until what a dead host held is free, and a tick that came
-		// just before does not come again.
+		// Liveness: a dead host's slots may stay taken for up to a TTL, and a tick just before that
+		// does not come again.
 		held, _ := w.store.List(context.Background(), "timer:"+b.name, b.limitNow)
 		if w.down != up || now.Before(w.quarantine) || len(held) >= b.limitNow || b.stuck() {
 			b.progress = now
@@ -367,11 +367,11 @@ func (w *world) sample() {
 	}
 }
 
-// stuck reports whether every host may be at its MaxPerHost with runs that are no longer valid, so
-// that free slots are no sign of starvation.
+// stuck reports whether every host may have MaxPerHost runs that are no longer valid. Then free
+// slots are no sign of starvation.
 func (b *books) stuck() bool { return len(b.runs) >= b.perHost*minHosts }
 
-// final reports leases and runs that are left after every host has ended.
+// final reports leases and runs that remain after every host has ended.
 func (w *world) final() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// CountingProxy is a proxy in front of a server that also counts what clients ask of it. Its
-// methods are safe for concurrent use.
+// A CountingProxy is a proxy in front of a server that also counts clients' requests. Its methods
+// are safe for concurrent use.
 type CountingProxy struct {
 	*servertest.Proxy
 
@@ -21,7 +21,7 @@ type CountingProxy struct {
 	trips, statements atomic.Int64
 }
 
-// StartCountingProxy starts a proxy in front of the server. The connections through it must not be
+// StartCountingProxy starts a proxy in front of the server. Connections through it must not be
 // encrypted. Close ends it.
 func (s *Server) StartCountingProxy() (*CountingProxy, error) {
 	p := &CountingProxy{server: s}
@@ -30,7 +30,7 @@ func (s *Server) StartCountingProxy() (*CountingProxy, error) {
 	return p, err
 }
 
-// NewCountingProxy is StartCountingProxy for a test, with which it ends.
+// NewCountingProxy is StartCountingProxy for a test, and ends with it.
 func (s *Server) NewCountingProxy(t testing.TB) *CountingProxy {
 	t.Helper()
 	p, err := s.StartCountingProxy()
@@ -41,18 +41,18 @@ func (s *Server) NewCountingProxy(t testing.TB) *CountingProxy {
 	return p
 }
 
-// DSN is that of the server, through the proxy.
+// DSN returns the server's DSN with the proxy's address.
 func (c *CountingProxy) DSN(user, password, database string) string {
 	return strings.Replace(c.server.DSN(user, password, database), c.server.Addr(), c.Addr(), 1)
 }
 
-// RoundTrips returns how often clients have waited for an answer. The login does not count, nor
-// does the ping with which pgx begins if nobody has used the connection for a second: what counts
-// must not depend on how busy the machine is.
+// RoundTrips returns how often clients have waited for an answer. It does not count logins, or the
+// ping that pgx sends on a connection that was idle for a second, because the count must not depend
+// on how busy the machine is.
 func (c *CountingProxy) RoundTrips() int64 { return c.trips.Load() }
 
-// Statements returns how many statements clients have had executed: one round trip may have several
-// of them, or, if it prepares one, none.
+// Statements returns how many statements clients have executed. One round trip may have several, or
+// none if it only prepares one.
 func (c *CountingProxy) Statements() int64 { return c.statements.Load() }
 
 // reader returns a function that reads and counts the next message.
@@ -71,15 +71,15 @@ func (c *CountingProxy) reader(conn net.Conn) func() ([]byte, error) {
 	}
 }
 
-// A message is what a client sends.
+// A message is a message from a client.
 type message struct {
 	bytes    []byte
 	waits    bool // the client waits for the answer
-	executes bool // a statement
+	executes bool // it executes a statement
 }
 
-// postgresMessage reads a message: its type, of which the first of a connection has none, its
-// length, and the rest. Clients wait for the answers to Sync and Query.
+// postgresMessage reads a message: its type, which a connection's first message lacks, its length,
+// and the rest. Clients wait for the answers to Sync and Query.
 func postgresMessage(conn io.Reader, first bool) (message, error) {
 	head := make([]byte, 5)
 	if first {
@@ -104,7 +104,7 @@ func postgresMessage(conn io.Reader, first bool) (message, error) {
 }
 
 // mysqlMessage reads a packet: the length of its body, its number, and its body. A command is
-// packet 0, and clients wait for the answers to all but COM_STMT_CLOSE and COM_QUIT.
+// packet 0. Clients wait for the answers to all commands except COM_STMT_CLOSE and COM_QUIT.
 func mysqlMessage(conn io.Reader, _ bool) (message, error) {
 	head := make([]byte, 4)
 	if _, err := io.ReadFull(conn, head); err != nil {
@@ -120,7 +120,7 @@ func mysqlMessage(conn io.Reader, _ bool) (message, error) {
 	return message{bytes, command != stmtClose && command != quit, command == query || command == stmtExecute}, nil
 }
 
-// withBody reads size bytes, and returns them behind the head.
+// withBody reads size bytes, and returns head followed by them.
 func withBody(conn io.Reader, head []byte, size int) ([]byte, error) {
 	bytes := append(head, make([]byte, size)...)
 	if _, err := io.ReadFull(conn, bytes[len(head):]); err != nil {

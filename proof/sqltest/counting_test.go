@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Fails when a statement within a batch is not seen, a login or a ping counts, or the preparing of
-// a statement does not.
+// Fails when a statement in a batch is missed, a login or a ping counts, or preparing a statement
+// does not count.
 func TestCountingProxyCountsPostgres(t *testing.T) {
 	t.Parallel()
 	server := SharedPostgres(t)
@@ -40,7 +40,7 @@ func TestCountingProxyCountsPostgres(t *testing.T) {
 	})
 }
 
-// Fails when a login counts, or the end of a prepared statement, for which no client waits.
+// Fails when a login counts, or closing a prepared statement, for which no client waits.
 func TestCountingProxyCountsMariaDB(t *testing.T) {
 	t.Parallel()
 	server := SharedMariaDB(t)
@@ -66,7 +66,7 @@ func TestCountingProxyCountsMariaDB(t *testing.T) {
 	})
 }
 
-// counted is what a client does, and what that counts as.
+// A counted is a client's action and its expected count.
 type counted struct {
 	what              string
 	do                func() error

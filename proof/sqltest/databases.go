@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// databases are those of a Postgres. To create and drop one costs it a third of a second of
-// processor time, to empty it a fifth of that.
+// databases are the reusable databases of a Postgres. Creating and dropping one takes a third of a
+// second of CPU time, and emptying it a fifth of that.
 type databases struct {
 	mu     sync.Mutex
 	vacant []string
-	state  string // of a new one; "" before the first
+	state  string // state of a new database; "" before the first
 }
 
 // database returns an empty database.
@@ -32,7 +32,8 @@ func (s *Server) database(clauses string) (name string, err error) {
 	return name, err
 }
 
-// vacate empties a database, and keeps it for the next test if nothing tells it from a new one.
+// vacate empties a database, and keeps it for the next test if it cannot be distinguished from a
+// new one.
 func (s *Server) vacate(name string) bool {
 	if s.state == "" {
 		return false
@@ -66,8 +67,8 @@ END
 $$;
 `
 
-// statePostgres prints what can be changed in a database: its settings and rights, what was made in
-// it, and the rights to what every database has.
+// statePostgres prints everything that can be changed in a database: its settings and rights, its
+// objects, and the rights to built-in objects.
 const statePostgres = `
 SELECT datdba, datacl, datconnlimit, datallowconn, (SELECT count(*) FROM pg_db_role_setting WHERE setdatabase = d.oid),
 	(SELECT count(*) FROM pg_stat_activity WHERE datname = d.datname AND pid <> pg_backend_pid())

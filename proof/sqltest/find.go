@@ -16,19 +16,19 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// folders are places of programs that PATH often lacks.
+// folders lists directories of programs that PATH often lacks.
 var folders = []string{
 	"/usr/sbin", "/usr/local/sbin", "/usr/libexec",
 	"/opt/homebrew/opt/mariadb/bin", "/usr/local/opt/mariadb/bin",
 	"/opt/homebrew/opt/mysql/bin", "/usr/local/opt/mysql/bin",
 }
 
-// path returns PATH with the folders after it.
+// path returns PATH followed by the folders.
 func path() string {
 	return strings.Join(append([]string{os.Getenv("PATH")}, folders...), string(filepath.ListSeparator))
 }
 
-// find returns the first of the programs that there is.
+// find returns the path of the first program that exists.
 func find(names ...string) (string, error) {
 	for _, name := range names {
 		if path, err := exec.LookPath(name); err == nil {
@@ -43,13 +43,13 @@ func find(names ...string) (string, error) {
 	return "", fmt.Errorf("%s not found", strings.Join(names, " or "))
 }
 
-// postgres are the programs of one version of Postgres.
+// A postgres has the programs of one version of Postgres.
 type postgres struct{ folder, client string }
 
-// findPostgres returns the programs of the Postgres that servertest.Chosen chooses, or of that of
-// PATH, or else of the newest. (Debian keeps its folders out of PATH, and the psql in PATH is a
-// slow script there.) A server that is chosen may lack a psql: any other will do. It looks once, as
-// pg_config is such a script, too.
+// findPostgres returns the programs of the Postgres selected by servertest.Chosen, or of the one in
+// PATH, or of the newest. (Debian keeps its directories out of PATH, and its psql in PATH is a slow
+// script.) If the selected server has no psql, any other will do. The result is cached, because
+// pg_config is also a slow script.
 var findPostgres = sync.OnceValues(func() (postgres, error) {
 	folder, err := folderOfPostgres()
 	found := postgres{folder, filepath.Join(folder, "psql")}
@@ -77,7 +77,7 @@ func folderOfPostgres() (string, error) {
 		"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin",
 		"/opt/homebrew/opt/postgresql@*/bin", "/usr/local/opt/postgresql@*/bin",
 	} {
-		found, _ := filepath.Glob(pattern) // the patterns are good
+		found, _ := filepath.Glob(pattern) // the patterns are valid
 		versions = append(versions, found...)
 	}
 	slices.SortFunc(versions, func(a, b string) int { return cmp.Compare(version(b), version(a)) })
@@ -89,9 +89,9 @@ func folderOfPostgres() (string, error) {
 	return "", fmt.Errorf("postgres not found")
 }
 
-// findPgBouncer returns the PgBouncer that servertest.Chosen chooses, or else the one that
-// scripts/fetch.sh has fetched, or that is installed. 1.18, which Debian 12 has, ends itself when
-// clients cancel calls (https://github.com/pgbouncer/pgbouncer/issues/801 and 822), so it is none.
+// findPgBouncer returns the PgBouncer selected by servertest.Chosen, or the one fetched by
+// scripts/fetch.sh, or the installed one. It ignores 1.18, which is in Debian 12, because it exits
+// when clients cancel calls (https://github.com/pgbouncer/pgbouncer/issues/801 and 822).
 func findPgBouncer() (string, error) {
 	for _, program := range []string{servertest.Chosen("PGBOUNCER"),
 		servertest.Fetched("pgbouncer-1.26", "usr/sbin/pgbouncer")} {
@@ -109,7 +109,7 @@ func findPgBouncer() (string, error) {
 	return program, nil
 }
 
-// version returns the number in the name of a folder of Postgres.
+// version returns the number in the name of a Postgres directory.
 func version(dir string) float64 {
 	number, _ := strconv.ParseFloat(regexp.MustCompile(`[0-9.]+`).FindString(dir), 64)
 	return number
@@ -124,7 +124,7 @@ func complete(dir string) bool {
 	return true
 }
 
-// Program returns the program that a kind of server is started from, see servertest.Chosen.
+// Program returns the program that starts a kind of server: see servertest.Chosen.
 func Program(kind string) (string, error) {
 	switch kind {
 	case "POSTGRES":

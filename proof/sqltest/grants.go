@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Documented returns the statements GRANT that a page has under a heading, which is a comment of
-// SQL ("registry, Postgres"), one for each table: for another schema, and to another role.
+// Documented returns the GRANT statements that a page has under a heading, which is an SQL comment
+// ("registry, Postgres"). It returns one per table, with schema and role replaced.
 func Documented(page, heading, schema, role string) (grants []string, err error) {
 	doc, err := os.ReadFile(page)
 	if err != nil {
@@ -34,10 +34,10 @@ func Documented(page, heading, schema, role string) (grants []string, err error)
 	return grants, nil
 }
 
-// onTables divides a statement into what is before its tables, the tables, and what is after them.
+// onTables splits a statement into the part before its tables, the tables, and the rest.
 var onTables = regexp.MustCompile(`^(GRANT .* ON )(.*)( TO \S+)$`)
 
-// A Right is one right of a statement GRANT: DELETE of GRANT SELECT, DELETE ON a TO b.
+// A Right is one right of a GRANT statement: DELETE in GRANT SELECT, DELETE ON a TO b.
 type Right struct {
 	Name, On      string
 	Grant, Revoke string // statements
@@ -50,8 +50,7 @@ var (
 	rightName      = regexp.MustCompile(`[A-Z]+(?: [A-Z]+)*(?: \([^)]*\))?`)
 )
 
-// Rights divides statements GRANT, as Documented returns them, into their rights. Each is there
-// once.
+// Rights splits GRANT statements, as returned by Documented, into distinct rights.
 func Rights(grants []string) (all []Right) {
 	for _, grant := range grants {
 		parts := grantStatement.FindStringSubmatch(grant)

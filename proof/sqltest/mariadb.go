@@ -13,14 +13,14 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// mariaDB are the programs of a MariaDB or of a MySQL.
+// mariaDB has the programs of a MariaDB or MySQL.
 type mariaDB struct {
 	server, client string
 	install        string // "" for MySQL, whose server does that itself
 }
 
-// findMariaDB returns the programs of the server that servertest.Chosen chooses, or else of
-// MariaDB, or of MySQL where there is no MariaDB.
+// findMariaDB returns the programs of the server selected by servertest.Chosen, or of MariaDB, or
+// of MySQL if there is no MariaDB.
 func findMariaDB() (mariaDB, error) {
 	server := servertest.Chosen("MYSQL")
 	if server == "" {
@@ -32,8 +32,7 @@ func findMariaDB() (mariaDB, error) {
 	return besides(server)
 }
 
-// findMySQL returns the programs of a MySQL: of the one that scripts/fetch.sh has fetched, or that
-// is installed.
+// findMySQL returns the programs of the MySQL fetched by scripts/fetch.sh, or of the installed one.
 func findMySQL() (mariaDB, error) {
 	server := servertest.Fetched("mysql", "usr/sbin/mysqld")
 	if server == "" {
@@ -41,7 +40,7 @@ func findMySQL() (mariaDB, error) {
 		if server, err = find("mysqld"); err != nil {
 			return mariaDB{}, err
 		}
-		// MariaDB has the name, too.
+		// MariaDB has a program of that name, too.
 		if real, err := filepath.EvalSymlinks(server); err == nil && filepath.Base(real) == "mariadbd" {
 			return mariaDB{}, errors.New("mysqld not found: there is a MariaDB of this name")
 		}
@@ -49,7 +48,8 @@ func findMySQL() (mariaDB, error) {
 	return besides(server)
 }
 
-// besides returns the programs of a server. Those that are not beside it are those of the system.
+// besides returns the programs of a server. If a program is not in the server's directory, it
+// returns the system's.
 func besides(server string) (p mariaDB, err error) {
 	beside := func(names ...string) (string, error) {
 		for _, name := range names {
@@ -74,9 +74,9 @@ func besides(server string) (p mariaDB, err error) {
 	return p, err
 }
 
-// StartMariaDB runs a MariaDB server, or another that findMariaDB has found, and waits until it
-// answers. Its superuser is root. There is also a user app without rights. Over TCP passwords are
-// asked for; all are servertest.Canary. Close ends it.
+// StartMariaDB runs a MariaDB server, or another one that findMariaDB has found, and waits until it
+// answers. Its superuser is root. There is also a user app without rights. Over TCP, passwords are
+// required; all are servertest.Canary. Close stops it.
 func StartMariaDB(opts Options) (*Server, error) {
 	programs, err := findMariaDB()
 	if err != nil {
@@ -85,7 +85,7 @@ func StartMariaDB(opts Options) (*Server, error) {
 	return startMariaDB(programs, opts)
 }
 
-// StartMySQL is StartMariaDB for a MySQL.
+// StartMySQL is StartMariaDB for MySQL.
 func StartMySQL(opts Options) (*Server, error) {
 	programs, err := findMySQL()
 	if err != nil {
@@ -120,7 +120,7 @@ func startMariaDB(programs mariaDB, opts Options) (*Server, error) {
 					return err
 				}
 			}
-			var forever []string // what MySQL takes only when it makes the data
+			var forever []string // settings that MySQL accepts only when it creates the data
 			for _, s := range opts.Settings {
 				if programs.install == "" && strings.HasPrefix(s, "lower-case-table-names=") {
 					forever = append(forever, "--"+s)
@@ -132,7 +132,7 @@ func startMariaDB(programs mariaDB, opts Options) (*Server, error) {
 					if err != nil {
 						return err
 					}
-					// A server without a UUID makes one: copies would have the same.
+					// A server without a UUID creates one. Copies would share it.
 					return os.Remove(filepath.Join(base.Dir(), "data", "auto.cnf"))
 				}
 				_, err := base.Run(server(base, programs.install, "--auth-root-authentication-method=normal",
@@ -145,18 +145,18 @@ func startMariaDB(programs mariaDB, opts Options) (*Server, error) {
 			args := []string{
 				"--bind-address=127.0.0.1",
 				"--port=" + strconv.Itoa(base.Port()),
-				// Relative to the data: a path in full may be too long.
+				// Relative to the data directory, because a full path may be too long.
 				"--socket=socket",
 				"--pid-file=" + filepath.Join(base.Dir(), "pid"),
 				"--innodb-flush-log-at-trx-commit=1",
-				// Every commit is handed to the system, which outlives a server that is killed, but
-				// not waited for on the disk.
+				// Every commit is passed to the operating system, which survives a killed server,
+				// without waiting for the disk.
 				"--innodb-flush-method=nosync",
 				"--loose-debug-no-sync",
 				"--max-connections=200",
 			}
 			if programs.install == "" {
-				// The packages would have it read files from a folder that need not be there.
+				// By default, packages make it read files from a directory that may not exist.
 				args = append(args, "--mysqlx=OFF", "--secure-file-priv=NULL")
 			}
 			if opts.TLS {
@@ -168,7 +168,7 @@ func startMariaDB(programs mariaDB, opts Options) (*Server, error) {
 			}
 			return server(base, programs.server, args...), nil
 		},
-		// What follows the program's path: plugins may say that they are ready, too.
+		// The text after the program's path, because plugins may also report that they are ready.
 		Ready:       says(": ready for connections."),
 		RefusesRoot: true,
 	})
@@ -187,9 +187,9 @@ func startMariaDB(programs mariaDB, opts Options) (*Server, error) {
 			database)
 	}
 	s.drop = s.dropMariaDB
-	// The root of MySQL may come through the socket only.
+	// MySQL's root may connect only through the socket.
 	password := " IDENTIFIED BY '" + servertest.Canary + "'; "
-	// Not for a replica, which has the same users of its own.
+	// Not for a replica, which has the same users.
 	_, err = s.Exec("", "SET sql_log_bin = 0; CREATE USER IF NOT EXISTS root@'127.0.0.1'; "+
 		"ALTER USER root@'127.0.0.1'"+password+
 		"GRANT ALL PRIVILEGES ON *.* TO root@'127.0.0.1' WITH GRANT OPTION; CREATE USER app"+password)
@@ -200,8 +200,8 @@ func startMariaDB(programs mariaDB, opts Options) (*Server, error) {
 	return s, nil
 }
 
-// dropMariaDB drops a database and the sessions in it, whose locks it would wait
-// for.
+// dropMariaDB drops a database. It first ends the sessions in it, because it would wait for their
+// locks.
 func (s *Server) dropMariaDB(database string) error {
 	sessions, err := s.Exec("", "SELECT id FROM information_schema.processlist WHERE db = '"+database+"'")
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// BouncerAside is a database of each PgBouncer that is the server's database postgres, and has a
-// pool of its own: whoever asks here does not wait for the connections of the others.
+// BouncerAside is a database of each PgBouncer that maps to the server's database postgres and has
+// its own pool, so its clients do not wait for the connections of others.
 const BouncerAside = "aside"
 
-// StartPgBouncer runs a PgBouncer in front of a Postgres server, in the pool
-// mode session, transaction, or statement, and waits until it answers. It knows
-// the server's users postgres and app. A pool, which is what a database has, has
-// five connections unless default_pool_size says otherwise. Close ends it.
+// StartPgBouncer runs a PgBouncer in front of a Postgres server, in the pool mode session,
+// transaction, or statement, and waits until it answers. It knows the server's users postgres and
+// app. Each database has a pool of five connections unless default_pool_size is set. Close stops
+// it.
 func StartPgBouncer(target *Server, mode string, opts Options) (*Server, error) {
 	program, err := findPgBouncer()
 	if err != nil {

@@ -15,10 +15,9 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// StartPostgres runs a Postgres server, and waits until it answers. Its
-// superuser is postgres, its encoding UTF8, its collation C. There is also a
-// role app, which may log in and nothing else. Passwords are asked for; all are
-// servertest.Canary. Close ends it.
+// StartPostgres runs a Postgres server, and waits until it answers. Its superuser is postgres, its
+// encoding UTF8, its collation C. There is also a role app, which may only log in. Passwords are
+// required; all are servertest.Canary. Close stops it.
 func StartPostgres(opts Options) (*Server, error) {
 	programs, err := findPostgres()
 	if err != nil {
@@ -50,8 +49,8 @@ func StartPostgres(opts Options) (*Server, error) {
 			if err != nil {
 				return err
 			}
-			// Not scram-sha-256: under the race detector the thousands of hashes of each new
-			// connection take longer than the faults allow.
+			// Not scram-sha-256, because under the race detector the thousands of hashes per new
+			// connection take longer than the tests' faults allow.
 			return base.Fill("data", programs.folder, func() error {
 				_, err := base.Run(command(base, "initdb", "-D", "data", "-U", "postgres", "-A", "md5",
 					"--pwfile=password", "-E", "UTF8", "--no-locale", "--no-sync"))
@@ -64,7 +63,7 @@ func StartPostgres(opts Options) (*Server, error) {
 				"port=" + strconv.Itoa(base.Port()),
 				"unix_socket_directories=",
 				"max_connections=200",
-				// Its shared memory ends with its folder.
+				// Its shared memory is deleted with its folder.
 				"dynamic_shared_memory_type=mmap",
 			}, opts.Settings...)
 			if opts.TLS {
@@ -89,7 +88,7 @@ func StartPostgres(opts Options) (*Server, error) {
 		},
 		Ready:  says("database system is ready to accept " + accepts),
 		Remove: func(base *servertest.Server) { removeSharedMemory(base.Dir()) },
-		// SIGTERM would wait for the clients to go.
+		// SIGTERM would wait until clients disconnect.
 		StopSignal:  syscall.SIGINT,
 		RefusesRoot: true,
 	})
@@ -117,10 +116,10 @@ func StartPostgres(opts Options) (*Server, error) {
 	return s, nil
 }
 
-// tlsOnly is the pg_hba.conf of a server that lets nobody in without TLS.
+// tlsOnly is the pg_hba.conf of a server that requires TLS.
 func tlsOnly(base *servertest.Server) string { return filepath.Join(base.Dir(), "tls_only.conf") }
 
-// psql returns the client of Postgres and of PgBouncer.
+// psql returns a client for Postgres and PgBouncer.
 func psql(base *servertest.Server, program string, dsn func(user, password, database string) string) func(
 	database string) *exec.Cmd {
 	return func(database string) *exec.Cmd {
@@ -140,8 +139,8 @@ func postgresURL(base *servertest.Server, sslmode string) func(user, password, d
 	}
 }
 
-// removeSharedMemory removes the one block of a killed server's memory that
-// would stay in the system, which has only so many.
+// removeSharedMemory removes the block of shared memory that a killed server leaves in the system,
+// which has a limited number.
 func removeSharedMemory(dir string) {
 	text, err := os.ReadFile(filepath.Join(dir, "data", "postmaster.pid"))
 	lines := strings.Split(string(text), "\n")

@@ -14,8 +14,8 @@ var (
 	unfilledPlaceholder = regexp.MustCompile(`\{[a-z_]+\}`)
 )
 
-// CheckSQLServerStatement checks a statement without a server: every parameter is given and used,
-// no placeholder is left, brackets and quotes close. It returns the code, without comments, and
+// CheckSQLServerStatement checks a statement without a server: every parameter is passed and used,
+// no placeholder remains, and brackets and quotes are closed. It returns the code without comments,
 // with x for each name in brackets.
 func CheckSQLServerStatement(t *testing.T, text string, args int) (code string) {
 	t.Helper()

@@ -21,11 +21,10 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// settleLimit bounds every wait for something that has to come.
+// settleLimit bounds every wait for an expected event.
 const settleLimit = 30 * time.Second
 
-// startEnv makes the test binary a program that starts servers and waits to be
-// killed.
+// startEnv makes the test binary a program that starts servers and waits to be killed.
 const startEnv = "SQLTEST_START"
 
 func TestMain(m *testing.M) {
@@ -70,7 +69,7 @@ func connect(t *testing.T, client *exec.Cmd) *session {
 	s := &session{t: t, in: in, rows: make(chan string), end: sync.OnceFunc(func() {
 		close(done)
 		_ = client.Process.Kill()
-		_ = client.Wait() // killed
+		_ = client.Wait() // it was killed
 	})}
 	t.Cleanup(s.end)
 	go func() {
@@ -86,7 +85,7 @@ func connect(t *testing.T, client *exec.Cmd) *session {
 }
 
 func (s *session) send(sql string) {
-	_, _ = io.WriteString(s.in, sql+"\n") // that the client has ended shows in rows
+	_, _ = io.WriteString(s.in, sql+"\n") // an ended client is detected through rows
 }
 
 // row returns the next row, or "" if the client has ended.
@@ -107,7 +106,7 @@ func (s *session) ask(sql string) string {
 	return s.row()
 }
 
-// silent fails the test if a row comes.
+// silent fails the test if a row arrives.
 func (s *session) silent(why string) {
 	s.t.Helper()
 	select {
@@ -117,7 +116,7 @@ func (s *session) silent(why string) {
 	}
 }
 
-// leftovers returns an error while processes live in the folder.
+// leftovers returns an error while a process is running in the folder.
 func leftovers(dir string) func(context.Context) error {
 	return func(context.Context) error {
 		all, err := filepath.Glob("/proc/[0-9]*/cwd")
@@ -130,7 +129,7 @@ func leftovers(dir string) func(context.Context) error {
 	}
 }
 
-// gone fails the test unless a closed server has left nothing.
+// gone fails the test if a closed server has left something.
 func gone(t *testing.T, s *Server) {
 	t.Helper()
 	if _, err := os.Stat(s.Dir()); !errors.Is(err, os.ErrNotExist) {
@@ -165,7 +164,7 @@ func TestKillAndRestart(t *testing.T) {
 			if err := s.Restart(); err == nil {
 				t.Fatal("restart of a running server succeeded")
 			}
-			// A session ends, too: it is served by a process of its own.
+			// A session must end, too. It has its own server process.
 			open := connect(t, s.client(db))
 			if i := open.ask("SELECT i FROM t;"); i != "1" {
 				t.Fatalf("i is %q", i)
@@ -222,7 +221,7 @@ func TestPauseAndResume(t *testing.T) {
 			if a, b := open.row(), late.row(); a != "2" || b != "3" {
 				t.Fatalf("resumed: %q, %q", a, b)
 			}
-			// A paused server can still be ended in each way.
+			// A paused server can still be stopped in each way.
 			must(t, s.Pause())
 			must(t, s.Stop())
 			must(t, s.Restart())
@@ -293,7 +292,7 @@ func TestNewDatabase(t *testing.T) {
 					t.Errorf("%s is %q", store.encoding, one)
 				}
 				ask(t, s, db, "CREATE TABLE t (i INTEGER); INSERT INTO t VALUES (1)")
-				// The session's locks must not keep the database from going.
+				// The session's locks must not keep the database from being dropped.
 				open := connect(t, s.client(db))
 				open.send("BEGIN;")
 				if row := open.ask("SELECT i FROM t;"); row != "1" {
@@ -310,7 +309,7 @@ func TestNewDatabase(t *testing.T) {
 	}
 }
 
-// The next test gets the database of an earlier one, but never one that is not as a new one is.
+// The next test gets the database of an earlier one, but only if that is like a new one.
 //
 // Fails when vacate does not compare the states.
 func TestDatabasesAreEmptyAgain(t *testing.T) {
@@ -354,8 +353,8 @@ func TestDatabasesAreEmptyAgain(t *testing.T) {
 	}
 }
 
-// A session whose client is in another database's test may stay: the database is
-// dropped over it.
+// A session whose client belongs to another database's test may stay connected while the database
+// is dropped.
 func TestDropsOverASession(t *testing.T) {
 	t.Parallel()
 	for _, start := range []func(testing.TB) *Server{SharedPostgres, SharedMariaDB} {
@@ -432,7 +431,7 @@ func TestDSN(t *testing.T) {
 			t.Errorf("%s, want %s", c.got, c.want)
 		}
 	}
-	// Exec comes through the socket, so it does not show that root can do this.
+	// Exec uses the socket, so it does not show that root can connect over TCP.
 	client := maria.client("")
 	client.Args = append(client.Args, "--protocol=tcp", "--host=127.0.0.1", fmt.Sprint("--port=", maria.Port()))
 	client.Env = append(client.Env, "MYSQL_PWD="+servertest.Canary)
@@ -469,8 +468,8 @@ func TestErrorsSayWhatTheServerSaid(t *testing.T) {
 	}
 }
 
-// startAndWait starts one of each server, tells their folders, and leaves them
-// as a killed test binary does.
+// startAndWait starts one of each server, prints their folders, and leaves them running like a
+// killed test binary.
 func startAndWait() error {
 	pg, err := StartPostgres(Options{})
 	if err != nil {
@@ -507,7 +506,7 @@ func TestServersDieWithTheTestBinary(t *testing.T) {
 	must(t, binary.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
 	must(t, binary.Process.Kill())
-	_ = binary.Wait() // killed
+	_ = binary.Wait() // it was killed
 	must(t, err)
 	for _, dir := range strings.Fields(line) {
 		if !filepath.IsAbs(dir) {

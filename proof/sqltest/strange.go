@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// StrangePostgres gives new sessions in a database settings that people do have, and that could
+// StrangePostgres gives new sessions in a database settings that users may have and that could
 // change an answer.
 func StrangePostgres(t testing.TB, s *Server, database string) {
 	t.Helper()
@@ -21,12 +21,12 @@ func StrangePostgres(t testing.TB, s *Server, database string) {
 	}
 }
 
-// StrangeMariaDB are the parameters of a DSN for a session with such settings.
+// StrangeMariaDB has the DSN parameters of a session with such settings.
 const StrangeMariaDB = "charset=latin1&clientFoundRows=true&time_zone=%27%2B05:30%27&" +
 	"sql_mode=%27ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT%27&sql_select_limit=3&" +
 	"tx_isolation=%27READ-COMMITTED%27"
 
-// RefusedMariaDB are settings of a session, each by what an error about it has to name, with which
-// products do not start.
+// RefusedMariaDB lists session settings with which products refuse to start, by the word that the
+// error must contain.
 var RefusedMariaDB = map[string]string{"autocommit": "autocommit=0", "completion_type": "completion_type=%27CHAIN%27",
 	"sql_safe_updates": "sql_safe_updates=1", "EMPTY_STRING_IS_NULL": "sql_mode=%27EMPTY_STRING_IS_NULL%27"}

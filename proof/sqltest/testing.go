@@ -18,7 +18,7 @@ func only(opts []Options) Options {
 	return opts[0]
 }
 
-// RequirePostgres skips the test if there is no Postgres, see servertest.Require.
+// RequirePostgres skips the test if there is no Postgres: see servertest.Require.
 func RequirePostgres(t testing.TB) {
 	t.Helper()
 	_, err := findPostgres()
@@ -85,9 +85,9 @@ func MySQL(t testing.TB, opts ...Options) *Server {
 
 var sharedPostgres, sharedMariaDB servertest.Shared[*Server]
 
-// SharedPostgres returns the test binary's one plain Postgres, for tests that
-// keep to a database of their own (NewDatabase) and leave the server as it is.
-// The binary's TestMain has to call servertest.Main.
+// SharedPostgres returns the test binary's one plain Postgres, for tests that use their own
+// database (NewDatabase) and do not disturb the server. The binary's TestMain must call
+// servertest.Main.
 func SharedPostgres(t testing.TB) *Server {
 	t.Helper()
 	RequirePostgres(t)
@@ -101,10 +101,10 @@ func SharedMariaDB(t testing.TB) *Server {
 	return sharedMariaDB.Get(t, func() (*Server, error) { return StartMariaDB(Options{}) })
 }
 
-// NewDatabase creates a database for a test, and returns its name. After the test
-// the sessions that are still in it are ended, and it is dropped, or made empty for
-// the next test, unless the server has ended. The clauses follow the name in CREATE
-// DATABASE, such as "ENCODING 'LATIN1' TEMPLATE template0", or "CHARACTER SET latin1".
+// NewDatabase creates a database for a test, and returns its name. After the test, its remaining
+// sessions are ended, and it is dropped or emptied for reuse, unless the server has ended. The
+// clauses follow the name in CREATE DATABASE, such as "ENCODING 'LATIN1' TEMPLATE template0", or
+// "CHARACTER SET latin1".
 func (s *Server) NewDatabase(t testing.TB, clauses ...string) string {
 	t.Helper()
 	name, err := s.database(strings.Join(clauses, " "))
@@ -115,8 +115,7 @@ func (s *Server) NewDatabase(t testing.TB, clauses ...string) string {
 		if s.Pid() == 0 || len(clauses) == 0 && s.vacate(name) {
 			return
 		}
-		// What a session held, such as all locks that the server has room for, is free a moment
-		// after the session was closed.
+		// The server frees a closed session's resources, such as all its locks, a moment later.
 		err := testkit.Poll(testkit.Patience, "the database is dropped", func() error { return s.drop(name) })
 		if err != nil {
 			t.Error(err)
@@ -127,6 +126,6 @@ func (s *Server) NewDatabase(t testing.TB, clauses ...string) string {
 
 var prefixes atomic.Int64
 
-// Unique returns the prefix with a number and a colon: no other test has it, nor the same test in
-// another round of -count.
+// Unique returns the prefix with a number and a colon. No other test has it, not even the same test
+// in another round of -count.
 func Unique(prefix string) string { return fmt.Sprintf("%s%d:", prefix, prefixes.Add(1)) }
