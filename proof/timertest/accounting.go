@@ -13,9 +13,9 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Three hosts whose ticks meet the refusals that depend on the store (full, tick taken, store down)
-// and are missed while a host is stalled. The counts are checked against the schedule's grid, for
-// how many ticks were due, and against the handlers, for how many of them ran.
+// The ticks of three hosts are refused for reasons that depend on the store (full, tick taken,
+// store down), and missed while a host is stalled. The counts are checked against the schedule's
+// grid, for the number of due ticks, and against the handlers, for the number of runs.
 //
 // Fails when the acquirer does not count a refusal, when a run is counted twice, and when missed
 // ticks are not counted.
@@ -66,8 +66,8 @@ func accounting(s *suite, t *testing.T) {
 				t.Errorf("host %d, %s: %d ticks, but %d started, skipped %v", i, st.Name, st.Ticks, st.Started,
 					st.Skipped)
 			}
-			// The ticks of a grid cannot have been fewer or more than lie between the first and the
-			// next.
+			// The number of a grid's ticks must match the distance between the first and the next
+			// tick.
 			if first := st.Next.Add(-time.Duration(st.Ticks) * s.Period); !first.After(h.began) ||
 				first.After(h.ready.Add(s.Period)) {
 				t.Errorf("host %d, %s: %d ticks up to %v make the first %v; Run began at %v", i, st.Name, st.Ticks,
@@ -89,7 +89,7 @@ func accounting(s *suite, t *testing.T) {
 	}
 }
 
-// A slowSchedule takes its time once, and the goroutine that schedules all timers with it.
+// A slowSchedule delays its first call, and with it the goroutine that schedules all timers.
 type slowSchedule struct {
 	schedule.Schedule
 	took time.Duration
@@ -98,7 +98,7 @@ type slowSchedule struct {
 
 func (s *slowSchedule) Next(t time.Time) time.Time {
 	if s.once.CompareAndSwap(true, false) {
-		time.Sleep(s.took) // the stall itself
+		time.Sleep(s.took) // the stall
 	}
 	return s.Schedule.Next(t)
 }

@@ -19,51 +19,52 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// An event is what a host of Stopped tells: a line of JSON if it is another process.
+// An event is a report by a host of Stopped. Another process sends it as a line of JSON.
 type event struct {
 	What  what
 	Timer string      `json:",omitempty"`
 	Slot  int         `json:",omitempty"`
 	Fence dlock.Fence `json:",omitempty"`
 	At    time.Time
-	Valid bool          `json:",omitempty"` // returned: to the end
+	Valid bool          `json:",omitempty"` // returned: valid until the end
 	Cause string        `json:",omitempty"` // lost, claimed, released, failed
-	By    *driver.Cause `json:",omitempty"` // lost: who revoked it
+	By    *driver.Cause `json:",omitempty"` // lost: the operator who revoked it
 	Said  *said         `json:",omitempty"` // status
 }
 
 type what string
 
 const (
-	ready    what = "ready"    // Run goes on
-	began    what = "began"    // a run
-	lost     what = "lost"     // a run of long: its context has ended because of its lease
-	returned what = "returned" // a run
-	beaten   what = "beaten"   // the lease of long was renewed; At is before the request was sent
-	looked   what = "looked"   // a trigger was heard of, and looked for; Cause: why that failed
-	released what = "released" // the slot of long; Cause: the outcome
+	ready    what = "ready"    // Run is running
+	began    what = "began"    // a run started
+	lost     what = "lost"     // a run of long: its context ended because of its lease
+	returned what = "returned" // a run returned
+	beaten   what = "beaten"   // the lease of long was renewed; At is before the request
+	looked   what = "looked"   // the host received a trigger and checked it; Cause: why that failed
+	released what = "released" // the slot of long was released; Cause: the outcome
 	status   what = "status"
-	failed   what = "failed" // what was told to do
+	failed   what = "failed" // an order failed
 )
 
-// said is what a host says of itself.
+// A said is a host's report about itself.
 type said struct {
-	Paused  *driver.Cause // often
-	Skipped uint64        // ticks of often, because of the pause
-	Limit   int           // wide
-	Full    time.Time     // when it last asked for a slot of wide and found all of them held
-	Failed  int           // calls to the store, so far
+	Paused  *driver.Cause // of often
+	Skipped uint64        // ticks of often skipped because of the pause
+	Limit   int           // of wide
+	Full    time.Time     // when it last asked for a slot of wide and found all slots held
+	Failed  int           // failed store calls so far
 }
 
 const (
 	often   = "often"  // runs at every tick on every host
 	wide    = "wide"   // takes longer than a tick
-	endless = "long"   // holds its slot until it is told to return
-	manual  = "manual" // runs if it is told to
+	endless = "long"   // holds its slot until told to return
+	manual  = "manual" // runs when triggered
 )
 
-// members are the timers of a host of Stopped. A run of long that has lost its lease returns when
-// let is closed, and one of wide in its second slot, unless keep is nil, when that is.
+// members returns the timers of a host of Stopped. A run of long that has lost its lease returns
+// when let is closed. A run of wide in its second slot returns when keep is closed, unless keep is
+// nil.
 func members(period time.Duration, let, keep <-chan struct{}, tell func(event)) []timer.Timer {
 	report := func(w what, r *timer.Run) event {
 		return event{What: w, Timer: r.Timer(), Slot: r.Slot(), Fence: r.Fence(), At: time.Now(), Valid: r.Valid()}
@@ -92,7 +93,7 @@ func members(period time.Duration, let, keep <-chan struct{}, tell func(event)) 
 				}
 				select {
 				case <-ctx.Done():
-				case <-time.After(5 * period / 2): // the work
+				case <-time.After(5 * period / 2): // simulated work
 				}
 			})},
 		{Name: manual, MaxConcurrency: 2, OnStoreDown: timer.StoreDownSkip,
@@ -115,7 +116,7 @@ func members(period time.Duration, let, keep <-chan struct{}, tell func(event)) 
 	}
 }
 
-// A teller is a link that tells of what goes over it.
+// A teller is a link that reports its traffic.
 type teller struct {
 	*link
 	tell func(event)
@@ -155,7 +156,7 @@ func (t teller) Release(ctx context.Context, grants ...driver.Grant) ([]driver.R
 	return results, err
 }
 
-// say returns what a host says of itself.
+// say returns a host's report about itself.
 func say(s *timer.Scheduler, l *link) *said {
 	st := s.Status()
 	o, _ := st.Timer(often)
@@ -168,16 +169,16 @@ func say(s *timer.Scheduler, l *link) *said {
 	return x
 }
 
-// Child is a host of Stopped in a process of its own, which the test binary becomes if the
-// environment says so. It does what it is told by the lines of in, tells what happens on out, and
-// returns when in ends, or when it is told to stop.
+// Child runs a host of Stopped in its own process, which is the test binary with an environment
+// variable set. It executes the orders in the lines of in, reports events on out, and returns when
+// in ends or it is told to stop.
 func Child(store dlock.DistributedLock, in io.Reader, out io.Writer) error {
 	var mu sync.Mutex
 	lines := json.NewEncoder(out)
 	tell := func(e event) {
 		mu.Lock()
 		defer mu.Unlock()
-		_ = lines.Encode(e) // a parent that does not listen has gone
+		_ = lines.Encode(e) // an error means that the parent has exited
 	}
 	let := make(chan struct{})
 	l := newLink(store)

@@ -18,7 +18,7 @@ import (
 
 var ann = driver.Cause{By: "ann", Note: "it's \"her\" night; 数据库"}
 
-// An operator changes timers with a client that belongs to no host.
+// An operator changes timers with a client that does not belong to a host.
 type operator struct {
 	f *realFleet
 	*control.Control
@@ -28,7 +28,7 @@ func (r *realFleet) operator() operator {
 	return operator{r, control.New(control.Config{Store: r.taker})}
 }
 
-// does repeats a change until it is acknowledged: a call may time out on a busy machine.
+// does repeats a change until it is acknowledged, because a call may time out on a busy machine.
 func (o operator) does(what string, change func(context.Context) error) {
 	o.f.t.Helper()
 	var err error
@@ -64,15 +64,14 @@ func (o operator) triggers(name string) (before time.Time, most int) {
 	return before, most
 }
 
-// hears returns when every reachable host must know an update: after a heartbeat, and a call to
-// read it.
+// hears returns the time within which every reachable host must know an update: a heartbeat plus a
+// call to read it.
 func (r *realFleet) hears() time.Duration { return r.suite.TTL/3 + 2*r.storeTimeout() }
 
-// control shows that overrides reach every host, also one that could not be reached when they were
-// set.
+// Overrides reach every host, even one that was unreachable when they were set.
 //
-// Fails when the store's acquire or extend ignores an override, or does not report it, and when
-// hosts do not read what is reported.
+// Fails when the store's acquire or extend ignores an override or does not report it, and when
+// hosts do not read the report.
 func controls(s *suite, t *testing.T) {
 	testkit.SkipShort(t)
 	t.Run("pause", func(t *testing.T) { t.Parallel(); pauses(s, t) })
@@ -125,7 +124,7 @@ func pauses(s *suite, t *testing.T) {
 		return err == nil && x.Reason == timer.ReasonPaused && strings.Contains(x.Text, ann.Note)
 	})
 	if n := f.watch.runs("often",
-		func(v *visit) bool { // what was granted before the change may have begun a call later
+		func(v *visit) bool { // a run granted before the change may start a call later
 			return v.began.After(asked.Add(f.storeTimeout() + f.late(asked)))
 		}); n != 0 {
 		t.Errorf("%d runs began while the timer was paused", n)
@@ -163,7 +162,7 @@ func limitOverridden(s *suite, t *testing.T) {
 	op := f.operator()
 	f.watch.mu.Lock()
 	limits := f.watch.limits["a"]
-	limits.MaxConcurrency = 4 // one of a tick starts all the same
+	limits.MaxConcurrency = 4 // each tick still starts one run
 	f.watch.limits["a"] = limits
 	f.watch.mu.Unlock()
 	op.does("a limit of 4", func(ctx context.Context) error { return op.SetMaxConcurrency(ctx, "a", 4, ann) })
@@ -176,7 +175,7 @@ func limitOverridden(s *suite, t *testing.T) {
 		}
 		return true
 	})
-	// One host does not hear that it is two from now on.
+	// One host does not learn that the limit is now two.
 	away := f.Hosts[2]
 	away.Link.Inject(dlocktest.Hang)
 	op.does("a limit of 2", func(ctx context.Context) error { return op.SetMaxConcurrency(ctx, "a", 2, ann) })
@@ -223,8 +222,8 @@ func triggers(s *suite, t *testing.T) {
 			if f.watch.runs("a", since(at)) > 0 {
 				return true
 			}
-			// At most one host tries, and once: if a busy machine made its call fail, it takes
-			// another trigger.
+			// At most one host tries, and only once. If its call failed on a busy machine, another
+			// trigger is needed.
 			if failed := f.Hosts[0].Link.failed(at) + f.Hosts[1].Link.failed(at); failed > 0 &&
 				time.Since(at) > f.hears()+f.suite.TTL {
 				var more int
@@ -234,7 +233,7 @@ func triggers(s *suite, t *testing.T) {
 			return false
 		})
 		if i == 0 {
-			away.Link.Heal() // it hears of a trigger that is taken
+			away.Link.Heal() // it learns of a trigger that is already taken
 		}
 		f.until("every host has heard of it", func() bool { return time.Since(at) > f.hears()+f.suite.TTL/3 })
 		if n := f.watch.runs("a", all) - before; n < 1 || n > ordered {
@@ -270,7 +269,7 @@ func forced(s *suite, t *testing.T) {
 	case !ok:
 		t.Errorf("cause %v, want one that matches dlock.ErrLost", cause)
 	case lost.RevokedBy == nil || *lost.RevokedBy != ann:
-		if !f.strained(a, at) { // else it may have been lost to the busy machine
+		if !f.strained(a, at) { // otherwise it may have been lost to the busy machine
 			t.Errorf("cause %v, want one that names %v", cause, ann)
 		}
 	}

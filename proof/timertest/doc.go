@@ -1,7 +1,7 @@
 // Package timertest runs the timers and leaders of several hosts on a real store, in real time, and
-// checks the invariants I1 to I13 (proof/faults.md) as the handlers see them. Packages timer
-// and leader test the same invariants in virtual time; here a store shows that it keeps its part of
-// them. It is no API: for our own tests. It takes one call in the store's own test file:
+// checks the invariants I1 to I13 (proof/faults.md) as the handlers see them. Packages timer and
+// leader test the same invariants in virtual time. Here a store shows that it keeps its part of
+// them. The package is for this module's tests. A store's test file needs one call:
 //
 //	func TestTimers(t *testing.T) {
 //		t.Parallel()
@@ -17,18 +17,17 @@
 //		})
 //	}
 //
-// The subtests are parallel, so they continue after Run has returned: close what they share in a
-// t.Cleanup, not with defer. About ten of them wait most of the time; let sixteen run at once
-// (-parallel 16), as servertest.Main does. The package's TestMain has to check that no goroutine is
-// left.
+// The subtests are parallel, so they continue after Run has returned: close shared resources in
+// t.Cleanup, not with defer. About ten of them wait most of the time, so let sixteen run at once
+// (-parallel 16), as servertest.Main does. The package's TestMain must check for leaked goroutines.
 //
-// A busy machine makes the suite slower but does not make it fail: waits are bounded generously,
-// and where a promise is about time, the time in which this process did not run is added. Limits
-// and fences are exact.
+// A busy machine makes the suite slower but does not make it fail. Waits have generous bounds, and
+// where a promise is about time, the time in which this process did not run is added. Limits and
+// fences are exact.
 //
-// Stopped does the same with overrides that change while a host, in a process of its own, is
-// stopped (SIGSTOP): the test binary becomes that host by calling Child.
+// Stopped does the same with overrides that change while a host in another process is paused
+// (SIGSTOP). The test binary becomes that host by calling Child.
 //
-// It does not test the store by itself (see dlock/dlocktest), nor a server that is killed or loses
-// its data. The store must give fences and take tick and slot in one step.
+// The package does not test the store alone (see dlock/dlocktest), or a server that is killed or
+// loses its data. The store must have fences, and take tick and slot in one step.
 package timertest

@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// That no goroutine is left is shown by the TestMain of the package that runs the suite.
+// The TestMain of the package that runs the suite checks for leaked goroutines.
 func draining(s *suite, t *testing.T) {
 	t.Run("slots are free at once", func(t *testing.T) {
 		t.Parallel()
@@ -26,7 +26,7 @@ func draining(s *suite, t *testing.T) {
 	})
 }
 
-// Runs that end by themselves, runs that must be cancelled and attempts in flight: when Run has
+// Some runs end on their own, some must be canceled, and some attempts are in flight. When Run has
 // returned, another client gets every slot at its first try.
 //
 // Fails when finish does not release, and when Run does not wait for the runs.

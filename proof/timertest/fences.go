@@ -13,11 +13,11 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// The slots go from host to host by release and by expiry, and to a client that is no scheduler;
-// the watcher compares the fence of each run with that of the one before in its slot.
+// The slots move between hosts by release and by expiry, and to a client that is no scheduler. The
+// watcher compares the fence of each run with the previous one of its slot.
 //
-// Fails when Run.Fence is a constant, when the store counts the fences of a name in some other way
-// than up, and when it begins again after an expiry.
+// Fails when Run.Fence is constant, when the store's fences for a name do not grow, and when they
+// start again after an expiry.
 func fences(s *suite, t *testing.T) {
 	testkit.SkipShort(t)
 	f := s.fleet(t)
@@ -78,10 +78,10 @@ func fences(s *suite, t *testing.T) {
 	f.stop()
 }
 
-// A stranger knows everything about a lease but its token, and holds tokens of leases that have
-// ended. It can neither extend nor release the lease, and the run is not affected.
+// A stranger knows everything about a lease except its token, and has tokens of expired leases. It
+// can neither extend nor release the lease, and the run is not affected.
 //
-// Fails when the store compares no tokens.
+// Fails when the store does not compare tokens.
 func strangers(s *suite, t *testing.T) {
 	f := s.fleet(t)
 	gate, open := f.gate()
@@ -138,6 +138,6 @@ func strangers(s *suite, t *testing.T) {
 		t.Errorf("the run was disturbed: valid %v, context %v", run.Valid(), context.Cause(run.ctx))
 	}
 	open()
-	f.trigger(other, "a") // as soon as the owner has given it back
+	f.trigger(other, "a") // as soon as the owner has released it
 	f.stop()
 }

@@ -17,23 +17,23 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A realFleet runs on one namespace of a real store, and watches its handlers.
+// A realFleet runs in one namespace of a real store, and watches its handlers.
 type realFleet struct {
 	Fleet[*link]
 	suite  *suite
 	store  Store
 	watch  *watcher
-	taker  dlock.DistributedLock // a client that is no host's
-	isDown bool                  // of the store
+	taker  dlock.DistributedLock // a client that belongs to no host
+	isDown bool                  // the store is down
 
 	mu    sync.Mutex
-	gates []chan struct{} // where handlers wait
+	gates []chan struct{} // handlers wait for these
 }
 
 type host = Host[*link]
 
-// fleet opens a fresh namespace and waits until it grants: a server that has just started may
-// refuse for a while.
+// fleet opens a new namespace, and waits until it grants, because a newly started server may refuse
+// for a while.
 func (s *suite) fleet(t *testing.T) *realFleet {
 	f := &realFleet{Fleet: NewFleet[*link](t, patience), suite: s, store: s.New(t), watch: newWatcher()}
 	f.taker = f.store.Open(t)
@@ -41,22 +41,22 @@ func (s *suite) fleet(t *testing.T) *realFleet {
 	return f
 }
 
-// storeTimeout of the hosts. A call may take half of it before it counts as failed.
+// storeTimeout is the hosts' StoreTimeout. A call may take half of it before it counts as failed.
 func (r *realFleet) storeTimeout() time.Duration { return r.suite.TTL / 3 }
 
-// late is how long after its deadline a call may return. The failures that this is about take five
-// to ten seconds, or forever.
+// late returns how long after its deadline a call may return. The failures that it detects take
+// five to ten seconds, or forever.
 func (r *realFleet) late(since time.Time) time.Duration {
 	return 1500*time.Millisecond + r.suite.late.Since(since)
 }
 
-// strained reports whether so much went wrong since then that a host may have lost a lease to a
-// busy machine.
+// strained reports whether so many calls have failed since then that a host may have lost a lease
+// because of a busy machine.
 func (r *realFleet) strained(h *host, since time.Time) bool {
 	return r.suite.late.Since(since) > r.suite.TTL/8 || h.Link.failed(since) > 0
 }
 
-// connect opens a client of the store for a host that is to be made.
+// connect opens a store client for a future host.
 func (r *realFleet) connect() *link {
 	l := newLink(r.store.Open(r.t))
 	if r.isDown && r.store.Down == nil {
@@ -70,12 +70,12 @@ func (r *realFleet) start(config timer.Config, timers ...timer.Timer) *host {
 	return r.startOn(r.connect(), config, timers...)
 }
 
-// startOn starts a host whose link is there already.
+// startOn starts a host on an existing link.
 func (r *realFleet) startOn(l *link, config timer.Config, timers ...timer.Timer) *host {
 	r.t.Helper()
 	config.TTL, config.StoreTimeout = r.suite.TTL, r.storeTimeout()
 	if config.DrainTimeout == 0 {
-		config.DrainTimeout = 10 * time.Second // handlers of these tests end with their gates
+		config.DrainTimeout = 10 * time.Second // handlers in these tests end with their gates
 	}
 	var h *host
 	timers = slices.Clone(timers)
@@ -84,7 +84,7 @@ func (r *realFleet) startOn(l *link, config timer.Config, timers ...timer.Timer)
 	}
 	h = r.NewHost(l, config, timers...)
 	r.Run(context.Background(), h)
-	r.t.Cleanup(func() { // whatever became of the test; its clients are closed after this
+	r.t.Cleanup(func() { // even if the test fails; its clients are closed after this
 		r.open()
 		h.Link.Heal()
 		h.Cancel()
@@ -99,7 +99,8 @@ func (r *realFleet) startOn(l *link, config timer.Config, timers ...timer.Timer)
 	return h
 }
 
-// gate returns a channel that handlers can wait for, and what closes it; the test's end does, too.
+// gate returns a channel on which handlers can wait, and a function that closes it. The end of the
+// test also closes it.
 func (r *realFleet) gate() (<-chan struct{}, func()) {
 	g := make(chan struct{})
 	r.mu.Lock()
@@ -115,7 +116,7 @@ func (r *realFleet) gate() (<-chan struct{}, func()) {
 	}
 }
 
-// open opens the gates that are left.
+// open opens the remaining gates.
 func (r *realFleet) open() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,11 +126,11 @@ func (r *realFleet) open() {
 	r.gates = nil
 }
 
-// down makes the store unreachable for everybody, up makes it reachable again.
+// down makes the store unreachable for all clients, and up makes it reachable again.
 func (r *realFleet) down() {
 	r.isDown = true
 	if r.store.Down != nil {
-		r.t.Cleanup(r.store.Up) // it can be called twice
+		r.t.Cleanup(r.store.Up) // may be called twice
 		r.store.Down()
 		return
 	}
@@ -145,7 +146,7 @@ func (r *realFleet) up() {
 	r.heal()
 }
 
-// inject makes all links fail; heal ends it.
+// inject makes all links fail, and heal ends that.
 func (r *realFleet) inject(fault dlocktest.Fault) {
 	for _, h := range r.Hosts {
 		h.Link.Inject(fault)
@@ -158,8 +159,7 @@ func (r *realFleet) heal() {
 	}
 }
 
-// until waits until cond holds. It ends the test at once if the watcher has seen something that
-// must not be.
+// until waits until cond holds. It fails the test at once if the watcher has seen a violation.
 func (r *realFleet) until(what string, cond func() bool) {
 	r.t.Helper()
 	start, left := time.Now(), patience
@@ -176,7 +176,7 @@ func (r *realFleet) until(what string, cond func() bool) {
 		if err == nil {
 			return
 		}
-		// What this process stood still meanwhile does not count: nothing could come of it.
+		// Time in which this process was stalled does not count, because nothing could happen then.
 		stood := r.suite.late.Since(start)
 		if left = patience + stood - time.Since(start); left < 0 {
 			r.t.Fatalf("%v, besides %v in which this process stood still", err, stood)
@@ -184,8 +184,8 @@ func (r *realFleet) until(what string, cond func() bool) {
 	}
 }
 
-// stop stops hosts, all if none is named, and fails the test if one reports an error or something
-// was broken so far.
+// stop stops hosts, or all of them if none is given. It fails the test if a host returns an error
+// or a promise was broken so far.
 func (r *realFleet) stop(hosts ...*host) {
 	r.t.Helper()
 	r.Stop(hosts...)
@@ -193,13 +193,13 @@ func (r *realFleet) stop(hosts ...*host) {
 }
 
 // trigger starts a run of a timer on a host. It retries, because an attempt can fail on a busy
-// machine; a slot whose grant was lost with its reply is released soon.
+// machine. If a grant's reply is lost, its slot is released soon.
 func (r *realFleet) trigger(h *host, name string) {
 	r.t.Helper()
 	testkit.Eventually(r.t, patience, "trigger "+name, func() error { return h.Trigger(r.t.Context(), name) })
 }
 
-// answered triggers a timer until the store answers, and returns that answer.
+// answered triggers a timer until the store answers, and returns the answer.
 func (r *realFleet) answered(h *host, name string) (err error) {
 	r.t.Helper()
 	_ = testkit.Poll(patience, "an answer", func() bool {
@@ -214,13 +214,13 @@ func refused(err error, reason timer.Reason) bool {
 	return ok && no.Reason == reason
 }
 
-// status returns what a host says of a timer.
+// status returns a host's status of a timer.
 func (r *realFleet) status(h *host, name string) timer.TimerStatus {
 	st, _ := h.Status().Timer(name)
 	return st
 }
 
-// skipped sums up over hosts how many ticks of a timer were skipped for a reason.
+// skipped returns the total number of a timer's ticks that hosts skipped for a reason.
 func skipped(name string, reason timer.Reason, hosts ...*host) (n uint64) {
 	for _, h := range hosts {
 		st, _ := h.Status().Timer(name)
@@ -229,8 +229,8 @@ func skipped(name string, reason timer.Reason, hosts ...*host) (n uint64) {
 	return n
 }
 
-// take acquires n slots of a name with a client that is no host's, waiting for each until the store
-// grants it, and gives them back. It returns the fences by slot.
+// take acquires n slots of a name with a client that belongs to no host, waiting for each until the
+// store grants it, and releases them. It returns the fences by slot.
 func (r *realFleet) take(name string, slots, n int) map[int]dlock.Fence {
 	r.t.Helper()
 	return r.acquire(name, slots, n, func(try func() error) error {
@@ -243,7 +243,7 @@ func (r *realFleet) take(name string, slots, n int) map[int]dlock.Fence {
 	})
 }
 
-// takeNow is take for slots that must be free: it fails the test if one is refused.
+// takeNow is take for slots that must be free. It fails the test if one is refused.
 func (r *realFleet) takeNow(name string, slots, n int) map[int]dlock.Fence {
 	r.t.Helper()
 	return r.acquire(name, slots, n, func(try func() error) error {
@@ -261,7 +261,7 @@ func (r *realFleet) acquire(name string, slots, n int, wait func(try func() erro
 	fences := map[int]dlock.Fence{}
 	var grants []driver.Grant
 	for range n {
-		// One token for all tries: whatever a busy machine does to a reply, it is one grant.
+		// All tries use one token, so that they are one grant whatever happens to a reply.
 		req := driver.Request{Name: name, Slots: slots, Token: rand.Text(), TTL: r.suite.TTL,
 			Holder: dlock.Holder{Host: "taker"}}
 		err := wait(func() error {
@@ -289,7 +289,7 @@ func (r *realFleet) acquire(name string, slots, n int, wait func(try func() erro
 	return fences
 }
 
-// call makes one call to a store, with plenty of time.
+// call makes a store call with a long timeout.
 func call[A any](t *testing.T, do func(ctx context.Context) (A, error)) (A, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience/2)
 	defer cancel()

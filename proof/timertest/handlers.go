@@ -13,10 +13,10 @@ import (
 )
 
 // One host has misbehaving handlers of every kind, a timer that ticks beside them, and a run that
-// holds its slot all the time. The misbehaving ones give their slots back like any other, except
-// the one that does not return: it keeps its place on the host, and its slot in the store expires.
+// holds its slot all the time. The misbehaving ones release their slots like any other, except the
+// one that never returns: it keeps its place on the host, and its slot in the store expires.
 //
-// Fails when call does not recover, when the clean-up is not deferred (a handler that calls Goexit
+// Fails when call does not recover, when the cleanup is not deferred (a handler that calls Goexit
 // keeps its place), when a run is called on the scheduling goroutine, and when the slot of a run
 // past its MaxRunTime is renewed.
 func handlers(s *suite, t *testing.T) {
@@ -38,7 +38,7 @@ func handlers(s *suite, t *testing.T) {
 			Run: func(context.Context) error { return nil }},
 		timer.Timer{Name: "steady", OnStoreDown: timer.StoreDownSkip, Run: hold(forever)})
 	f.until("the steady one and the one that blocks run", func() bool {
-		if f.watch.now("steady") == nil { // not yet, or a busy machine was late to renew its lease
+		if f.watch.now("steady") == nil { // not started yet, or a busy machine renewed its lease too late
 			_ = h.Trigger(t.Context(), "steady")
 		}
 		return f.watch.now("steady") != nil && f.watch.now("blocks") != nil

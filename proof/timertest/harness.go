@@ -10,38 +10,37 @@ import (
 
 // A Harness describes a store to Run.
 type Harness struct {
-	// New returns a fresh, empty namespace. It is called for every test, from several at once; what
-	// needs closing is closed in a t.Cleanup.
+	// New returns a new, empty namespace. It is called for every test, concurrently. Close its
+	// resources in t.Cleanup.
 	New func(t testing.TB) Store
 
-	// Misconfigured returns a store whose settings have faults, and words that its Check reports
-	// for them. Nil: the store is no driver.Checker, and the suite uses a fake one. Default nil.
+	// Misconfigured returns a store whose settings have faults, and words that its Check reports.
+	// If nil, the store is no driver.Checker, and the suite uses a fake one. Default nil.
 	Misconfigured func(t testing.TB) (store dlock.DistributedLock, says []string)
 
-	// TTL of the leases. StoreTimeout is a third of it and a call has half of that, so it must be
-	// long enough for a store that is slow on a busy machine. The suite takes about two TTLs and
-	// seven seconds. Default 3 s.
+	// TTL is the length of the leases. StoreTimeout is a third of it, and a call has half of that,
+	// so it must be long enough for a store that is slow on a busy machine. The suite takes about
+	// two TTLs plus seven seconds. Default 3 s.
 	TTL time.Duration
 
-	// Period of the timers. The longer it is, the fewer calls a second the suite makes; an
+	// Period is the period of the timers. A longer period means fewer calls per second; an
 	// overloaded store delays heartbeats. Default 100 ms: three thousand calls, most of them in the
 	// first five seconds.
 	Period time.Duration
 }
 
-// A Store is a namespace that no other test uses.
+// A Store is a namespace used by one test.
 type Store struct {
-	// Open returns another host's client of this namespace. It is closed in a t.Cleanup. A test has
-	// up to six.
+	// Open returns another host's client for this namespace. It is closed in t.Cleanup. A test
+	// opens up to six.
 	Open func(t testing.TB) dlock.DistributedLock
 
-	// Down makes the server of this namespace unreachable for all its clients and Up makes it
-	// reachable again. Only the tests of I7 and I12 call them. Nil: the clients' calls are made to
-	// hang.
+	// Down makes the namespace's server unreachable for all its clients, and Up makes it reachable
+	// again. Only the tests of I7 and I12 call them. If nil, the clients' calls are made to hang.
 	Down, Up func()
 }
 
-// Run checks that timers on a store keep their invariants: one subtest for each.
+// Run checks that timers on a store keep their invariants, with one subtest for each.
 func Run(t *testing.T, h Harness) {
 	if h.TTL == 0 {
 		h.TTL = 3 * time.Second

@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A Fleet is several hosts that share a store, which each reaches through a Link of its own. The
-// suite of this package runs one on a real store, the tests of timer run one in virtual time.
+// A Fleet is several hosts that share a store, each through its own Link. The suite of this package
+// runs one on a real store; the tests of package timer run one in virtual time.
 type Fleet[Link dlock.DistributedLock] struct {
 	Hosts []*Host[Link]
 
@@ -22,31 +22,31 @@ type Fleet[Link dlock.DistributedLock] struct {
 	patience time.Duration
 }
 
-// NewFleet returns a fleet without hosts. Patience is how long Run of a host may take to return.
+// NewFleet returns a fleet without hosts. Patience bounds how long a host's Run may take to return.
 func NewFleet[Link dlock.DistributedLock](t *testing.T, patience time.Duration) Fleet[Link] {
 	return Fleet[Link]{t: t, patience: patience}
 }
 
-// A Host is a Scheduler that runs.
+// A Host is a running Scheduler.
 type Host[Link dlock.DistributedLock] struct {
 	*timer.Scheduler
 	Link   Link
-	Cancel context.CancelFunc // tells Run to return
+	Cancel context.CancelFunc // makes Run return
 
 	done  chan struct{} // closed when Run has returned
-	err   error         // what it returned
+	err   error         // the result of Run
 	began time.Time     // before Run was called
-	ready time.Time     // after it had begun, in a fleet on a real store
+	ready time.Time     // after it had started, in a fleet on a real store
 	told  *told
 }
 
-// Trigger starts a run that is given nothing, and whose result nobody waits for.
+// Trigger starts a run without a payload, and does not wait for its result.
 func (h *Host[Link]) Trigger(ctx context.Context, name string) error {
 	_, err := h.Scheduler.Trigger(ctx, name, timer.TriggerOptions{})
 	return err
 }
 
-// NewHost makes a host that does not run yet. It logs nothing unless config says where to.
+// NewHost returns a host that is not running yet. It logs nothing unless config has a Logger.
 func (f *Fleet[Link]) NewHost(link Link, config timer.Config, timers ...timer.Timer) *Host[Link] {
 	f.t.Helper()
 	config.Store = link
@@ -62,7 +62,7 @@ func (f *Fleet[Link]) NewHost(link Link, config timer.Config, timers ...timer.Ti
 	return &Host[Link]{Scheduler: scheduler, Link: link, done: make(chan struct{}), told: told}
 }
 
-// Run has a host run until ctx ends, or its Cancel is called, and adds it to the fleet.
+// Run starts a host, which runs until ctx ends or its Cancel is called, and adds it to the fleet.
 func (f *Fleet[Link]) Run(ctx context.Context, h *Host[Link]) {
 	ctx, h.Cancel = context.WithCancel(ctx)
 	f.Hosts = append(f.Hosts, h)
@@ -73,8 +73,8 @@ func (f *Fleet[Link]) Run(ctx context.Context, h *Host[Link]) {
 	}()
 }
 
-// Stop stops hosts, all if none is named. It fails the test if the Run of one does not return, or
-// returns an error, and if its hooks were told of other ticks than it has counted.
+// Stop stops hosts, or all of them if none is given. It fails the test if a host's Run does not
+// return or returns an error, or if its hooks and its counts disagree about ticks.
 func (f *Fleet[Link]) Stop(hosts ...*Host[Link]) {
 	f.t.Helper()
 	if len(hosts) == 0 {
@@ -116,7 +116,7 @@ func (h *Host[Link]) Stopped(t *testing.T) time.Duration {
 	return time.Since(began)
 }
 
-// Accounted fails the test unless each tick of the host is a start or a skip, and returns the sums.
+// Accounted fails the test unless each tick of the host is a start or a skip. It returns the sums.
 func (h *Host[Link]) Accounted(t *testing.T) (started uint64, skipped map[timer.Reason]uint64) {
 	t.Helper()
 	skipped = map[timer.Reason]uint64{}
@@ -142,10 +142,10 @@ func Unaccounted(st timer.TimerStatus) int64 {
 	return left
 }
 
-// Degraded joins what the checks of the host say.
+// Degraded joins the errors of the host's checks.
 func (h *Host[Link]) Degraded() error { return Degraded(h.Scheduler) }
 
-// Degraded joins what the checks of a Scheduler say.
+// Degraded joins the errors of a Scheduler's checks.
 func Degraded(s *timer.Scheduler) error {
 	checks := s.Checks()
 	var errs []error

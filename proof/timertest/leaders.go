@@ -17,10 +17,10 @@ import (
 )
 
 // A role passes from host to host, by a drain and by the end of a lease. No two terms of a slot are
-// valid at once, fences grow, and the next leader comes in time.
+// valid at once, fences grow, and the next leader starts in time.
 //
-// Fails when a drain does not release the role, when hosts ask the store less often than they
-// should, and when a store grants a slot twice.
+// Fails when a drain does not release the role, when hosts try too seldom, and when a store grants
+// a slot twice.
 func leaders(s *suite, t *testing.T) {
 	testkit.SkipShort(t)
 	f := s.fleet(t)
@@ -64,9 +64,9 @@ func leaders(s *suite, t *testing.T) {
 	e.check(t)
 }
 
-// Up to Max hosts lead, each with another slot.
+// Up to Max hosts lead, each with its own slot.
 //
-// Fails when two have one slot, or one slot stays free.
+// Fails when two have the same slot, or one slot stays free.
 func shards(s *suite, t *testing.T) {
 	f := s.fleet(t)
 	e := &election{f: f, interval: 100 * time.Millisecond}
@@ -120,7 +120,7 @@ type watchedTerm struct {
 	at  time.Time
 }
 
-// join lets another host take part. Its function goes on until its context ends.
+// join adds a host. Its function runs until its context ends.
 func (e *election) join(t *testing.T, most int) *candidate {
 	t.Helper()
 	c := &candidate{link: e.f.connect(), ended: make(chan error, 1)}
@@ -129,7 +129,7 @@ func (e *election) join(t *testing.T, most int) *candidate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = session.Close(context.Background()) }) // a call may hang to the end
+	t.Cleanup(func() { _ = session.Close(context.Background()) }) // a call may hang until the end
 	c.Elector, err = leader.New(session, leader.Role{Name: "a", Max: most, RetryInterval: e.interval,
 		Logger: slog.New(slog.DiscardHandler),
 		Run:    func(ctx context.Context, term *leader.Term) error { return e.lead(ctx, c, term) }})
@@ -143,7 +143,7 @@ func (e *election) join(t *testing.T, most int) *candidate {
 	return c
 }
 
-// lead is the function of the role.
+// lead is the role's function.
 func (e *election) lead(ctx context.Context, by *candidate, term *leader.Term) error {
 	e.mu.Lock()
 	for _, other := range e.terms {
@@ -177,7 +177,7 @@ func (e *election) check(t *testing.T) {
 	}
 }
 
-// begun returns how many terms have begun.
+// begun returns how many terms have started.
 func (e *election) begun() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -190,8 +190,8 @@ func (e *election) latest() *watchedTerm {
 	return e.terms[len(e.terms)-1]
 }
 
-// inTime checks that the latest term began within what its predecessor's lease lasts, a try, and
-// the call of that, which may take a StoreTimeout.
+// inTime checks that the latest term started within the rest of its predecessor's lease, plus a
+// retry and its call, which may take a StoreTimeout.
 func (e *election) inTime(t *testing.T, since time.Time, lease time.Duration) {
 	t.Helper()
 	most := lease + e.interval + e.f.storeTimeout() + e.f.suite.late.Since(since)

@@ -12,9 +12,9 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Four hosts, short and long jobs on schedules and a storm of triggers; replies are lost now and
-// then, and one host is replaced half-way. The watcher counts the valid runs. The limits are
-// reached, or nothing would be shown.
+// Four hosts have short and long jobs on schedules and many triggers. Replies are sometimes lost,
+// and one host is replaced halfway. The watcher counts the valid runs. The limits must be reached,
+// or nothing would be shown.
 //
 // Fails when the attempt asks for slots()+1.
 func overlap(s *suite, t *testing.T) {
@@ -42,8 +42,8 @@ func overlap(s *suite, t *testing.T) {
 		for range 2 {
 			triggers.Go(func() {
 				for !over(storm) {
-					_ = h.Trigger(context.Background(), "manual") // refused or not, the watcher sees what comes of it
-					time.Sleep(s.Period/5 + rand.N(s.Period/2))   // the pace of the storm
+					_ = h.Trigger(context.Background(), "manual") // refused or not, the watcher sees the result
+					time.Sleep(s.Period/5 + rand.N(s.Period/2))   // the pace of the triggers
 				}
 			})
 		}
@@ -73,7 +73,8 @@ func overlap(s *suite, t *testing.T) {
 	f.stop()
 }
 
-// job takes up to brief, and one time in five long; less if its context ends.
+// job returns a handler that takes up to brief, or one time in five long, or less if its context
+// ends.
 func job(brief, long time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		d := rand.N(brief)
@@ -88,7 +89,7 @@ func job(brief, long time.Duration) func(context.Context) error {
 	}
 }
 
-// hold is a handler that goes on until the gate opens, if there is one, or its context ends.
+// hold returns a handler that runs until the gate opens, if there is one, or its context ends.
 func hold(gate <-chan struct{}) func(context.Context) error {
 	return func(ctx context.Context) error {
 		select {
@@ -109,9 +110,9 @@ func over(c <-chan struct{}) bool {
 	}
 }
 
-// Five hosts whose attempts reach the store one after the other, when the short job of the one
-// before is over: what keeps them from running a tick again is the tick alone. (gocron with a Redis
-// lock gives 14 runs for 5 such ticks of 3 hosts.)
+// The attempts of five hosts reach the store one after another, each when the previous short job is
+// over. Only the tick keeps them from running it again. (gocron with a Redis lock runs 14 times for
+// 5 such ticks on 3 hosts.)
 //
 // Fails when the attempt claims no tick (TryAcquire instead of TryAcquireTick).
 func rate(s *suite, t *testing.T) {

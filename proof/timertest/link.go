@@ -14,30 +14,29 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// A link is one host's connection to the store. It can be made to fail, and records the calls that
-// go over it.
+// A link is one host's connection to the store. It can be made to fail, and records its calls.
 type link struct {
 	*dlocktest.Faulty
 	store dlock.DistributedLock
-	lag   time.Duration // before an acquire goes out
+	lag   time.Duration // delay before an acquire is sent
 
 	mu       sync.Mutex
 	calls    int
-	failures []time.Time   // of calls that came back with an error which is no refusal
-	audits   int           // that came back
-	longest  time.Duration // what a call was given
-	slowest  time.Duration // how long a call came back after its deadline
+	failures []time.Time   // calls with an error that is not a refusal
+	audits   int           // completed audits
+	longest  time.Duration // longest time given to a call
+	slowest  time.Duration // longest delay of a call after its deadline
 	leases   []*record     // by grant
 	released map[string]bool
-	extends  int                  // that renewed something
-	full     map[string]time.Time // by name, when the last acquire was sent that found all slots held
+	extends  int                  // calls that renewed something
+	full     map[string]time.Time // by name: when the last acquire that found all slots held was sent
 }
 
-// A record is a lease as it went over the link.
+// A record is a lease as seen by the link.
 type record struct {
 	driver.Grant
-	sent     time.Time // the moment before its last renewal was sent; the store's lease began after it
-	answered time.Time // the moment after that was answered; the store's lease began before it
+	sent     time.Time // just before its last renewal was sent; the store's lease began after that
+	answered time.Time // just after that was answered; the store's lease began before that
 }
 
 func newLink(store dlock.DistributedLock) *link {
@@ -133,7 +132,7 @@ func (l *link) Check() error {
 	return nil
 }
 
-// names are those of the grants.
+// names returns the names of the grants.
 func names(grants []driver.Grant) (list []string) {
 	for _, g := range grants {
 		list = append(list, g.Name)
@@ -141,8 +140,8 @@ func names(grants []driver.Grant) (list []string) {
 	return list
 }
 
-// watch counts a call that concerns a timer; those by which a host knows of itself and of the store
-// come when they like.
+// watch counts a call for a timer. Other calls of a host, about itself and the store, happen at any
+// time.
 func (l *link) watch(ctx context.Context, err *error, names ...string) func() {
 	deadline, bounded := ctx.Deadline()
 	l.mu.Lock()
@@ -164,7 +163,7 @@ func (l *link) watch(ctx context.Context, err *error, names ...string) func() {
 		if bounded {
 			l.slowest = max(l.slowest, time.Since(deadline))
 		}
-		// A caller that goes away says nothing of the store.
+		// A caller that gives up says nothing about the store.
 		if *err != nil && !errors.Is(*err, dlock.ErrNotAcquired) && !errors.Is(ctx.Err(), context.Canceled) {
 			l.failures = append(l.failures, time.Now())
 		}
@@ -193,7 +192,7 @@ func (l *link) last(name string, slot int) record {
 	return record{}
 }
 
-// lastFull returns when the last acquire of a name was sent that found all slots held.
+// lastFull returns when the last acquire of a name that found all slots held was sent.
 func (l *link) lastFull(name string) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -219,7 +218,8 @@ func (l *link) failed(since time.Time) (n int) {
 	return n
 }
 
-// beat returns a condition: that the host's heartbeat has renewed something from now on.
+// beat returns a condition that holds once the host's heartbeat has renewed something after this
+// call.
 func (l *link) beat() func() bool {
 	_, before := l.counts()
 	return func() bool {
@@ -228,21 +228,21 @@ func (l *link) beat() func() bool {
 	}
 }
 
-// times returns the longest time that a call was given, and how long one came back after that.
+// times returns the longest time given to a call, and the longest delay after a deadline.
 func (l *link) times() (longest, slowest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.longest, l.slowest
 }
 
-// audited reports whether the store has been looked at, which happens beside the first call.
+// audited reports whether the store was audited, which happens during the first call.
 func (l *link) audited() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.audits > 0
 }
 
-// gaveBack reports whether a release of that token was ever sent.
+// gaveBack reports whether a release of this token was ever sent.
 func (l *link) gaveBack(token string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,15 +13,15 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// cuts are ways for one host to lose the store.
+// cuts are ways in which one host can lose the store.
 var cuts = map[string]dlocktest.Fault{
 	"calls hang": dlocktest.Hang,
 	"calls fail": dlocktest.Error(errors.New("connection refused")),
 }
 
-// The policy is StoreDownSkip. The handler of the next run in the slot examines the previous run:
-// its Valid must be false, without any grace; its context must have ended, too, or, if this process
-// was stalled, end within a second of its running again.
+// The policy is StoreDownSkip. The handler of the next run in the slot examines the previous run.
+// That run's Valid must be false without any grace. Its context must also have ended, or, if this
+// process was stalled, end within a second of resuming.
 //
 // Fails when lost cancels nothing, and when the trust window is longer than the lease (trust
 // returns 2*ttl).
@@ -85,10 +85,10 @@ func loss(s *suite, t *testing.T) {
 	}
 }
 
-// A killed host sends nothing any more, and its leases began before the last renewal of them was
-// answered. A request a TTL after that must not be refused because all slots are held, and gets
-// them soon. (Unless calls failed on a busy machine: then the other host may have got a slot
-// without knowing.) MaxRunTime does not matter.
+// A killed host sends nothing any more, and its leases began before the answer to their last
+// renewal. A request a TTL later must not be refused because all slots are held, and gets them
+// soon. (If calls failed on a busy machine, the other host may have got a slot without knowing.)
+// MaxRunTime does not matter.
 //
 // Fails when the lease is as long as MaxRunTime, and when the store keeps it for two TTLs or ends
 // it early.
@@ -103,13 +103,13 @@ func killed(s *suite, t *testing.T) {
 	f.until("the first host has both slots", func() bool { return f.watch.runs("a", all) == 2 })
 	f.until("a heartbeat", victim.Link.beat())
 	at := time.Now()
-	victim.Link.Inject(dlocktest.Hang) // black-holed: no release either
+	victim.Link.Inject(dlocktest.Hang) // also blocks the release
 	other := f.start(timer.Config{}, work)
 	f.until("both slots come back", func() bool {
 		return f.watch.latest("a", 0).host == other &&
 			f.watch.latest("a", 1).host == other
 	})
-	var ends time.Time // the latest that they can have ended
+	var ends time.Time // the latest instant at which they can have ended
 	for slot := range 2 {
 		renewed, granted := victim.Link.last("timer:a", slot), f.watch.latest("a", slot).began
 		if took := granted.Sub(renewed.answered); took > s.TTL+s.TTL/2 && !f.strained(other, at) {

@@ -13,8 +13,8 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Find() }) }
 
-// The store in memory stands for all that do their part: what fails here is the timer's fault, or
-// the suite's.
+// The memory store keeps its part of the invariants, so a failure here is the timer's fault or the
+// suite's.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	timertest.Run(t, timertest.Harness{

@@ -14,14 +14,14 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// The server is down when the hosts start; it hangs under their runs; calls fail at once, or are
-// carried out and their replies are lost. Each time the timers with StoreDownRunLocal go on, those
-// with StoreDownSkip start nothing, no call takes longer than its time, and everything works again
-// afterwards without a restart.
+// The server is down when the hosts start, hangs during their runs, and later fails calls at once
+// or executes them and loses the replies. Each time, timers with StoreDownRunLocal continue, timers
+// with StoreDownSkip start nothing, no call takes too long, and everything works again afterwards
+// without a restart.
 //
-// Fails when down ignores the policy, when lost does, when a failed acquire is taken for an answer
-// (the host never reports that the store is down), when a session makes no more attempts after one
-// that failed, when the heartbeat ends with a failure, and when the store waits longer than the
+// Fails when down or lost ignores the policy, when a failed acquire counts as an answer (the host
+// never reports that the store is down), when a session stops trying after a failure, when the
+// heartbeat ends with a failure, and when the store ignores the deadline of its context.
 // deadline of its context.
 func outages(s *suite, t *testing.T) {
 	testkit.SkipShort(t)
@@ -68,7 +68,7 @@ func outages(s *suite, t *testing.T) {
 		if err := keepsOn.ctx.Err(); err != nil {
 			t.Errorf("the context of the run under StoreDownRunLocal has ended: %v", context.Cause(keepsOn.ctx))
 		}
-		// Attempts and releases that are under way end with their calls.
+		// Attempts and releases in flight end with their calls.
 		last.Cancel()
 		o.bounded("draining", 3, func() { receive(t, "Run returns", last.done) })
 		o.up()
@@ -97,8 +97,8 @@ func outages(s *suite, t *testing.T) {
 	}
 }
 
-// An outage is a fleet with a timer of each policy, and one of each that is triggered and holds its
-// slot.
+// An outage is a fleet with a timer for each policy, and a second one for each that is triggered
+// and holds its slot.
 type outage struct {
 	*realFleet
 	begun time.Time
@@ -122,8 +122,8 @@ func (o *outage) begin() *host {
 		timer.Timer{Name: "ends", OnStoreDown: timer.StoreDownSkip, Run: hold(o.gate)})
 }
 
-// survives shows that a heartbeat which fails costs no lease. The host has no other, whose coming
-// would bring the next heartbeat.
+// survives shows that a failed heartbeat costs no lease. The host has no other lease that would
+// cause an earlier heartbeat.
 func (o *outage) survives() {
 	o.t.Helper()
 	h := o.start(timer.Config{}, timer.Timer{Name: "alone", OnStoreDown: timer.StoreDownSkip, Run: hold(o.gate)})
@@ -143,15 +143,15 @@ func (o *outage) survives() {
 			o.t.Errorf("one heartbeat failed and the lease was lost: %v", context.Cause(run.ctx))
 			return
 		}
-		// The machine was so busy that others failed, too.
+		// Other heartbeats failed too, because the machine was so busy.
 		o.until("the run that lost its lease ends", func() bool { return o.watch.now("alone") == nil })
 	}
 	o.t.Error("this machine was too busy to tell whether a heartbeat that fails costs a lease")
 }
 
-// goesOn checks what timers do while the store is unreachable. A host tries one tick of a timer at
-// a time, so once it has skipped a tick because of the store, all later ticks were tried after the
-// store had become unreachable.
+// goesOn checks timers while the store is unreachable. A host tries one tick of a timer at a time.
+// So once it has skipped a tick because of the store, all later ticks were tried after the store
+// had become unreachable.
 func (o *outage) goesOn() {
 	o.t.Helper()
 	at := time.Now()
@@ -180,8 +180,8 @@ func (o *outage) goesOn() {
 	}
 }
 
-// recovers checks that everything works again: runs of both policies get slots from the store, and
-// every host reports that. A slot whose grant was lost with its reply may stay taken for a TTL.
+// recovers checks that everything works again: runs with both policies get slots from the store,
+// and every host reports that. If a grant's reply was lost, its slot may stay taken for a TTL.
 func (o *outage) recovers() {
 	o.t.Helper()
 	at := time.Now()
@@ -205,8 +205,7 @@ func (o *outage) recovers() {
 	o.watch.check(o.t)
 }
 
-// bounded fails the test if what makes so many calls one after the other takes longer than those
-// may.
+// bounded fails the test if do takes longer than this many calls in sequence may take.
 func (o *outage) bounded(what string, calls int, do func()) {
 	o.t.Helper()
 	began := time.Now()

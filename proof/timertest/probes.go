@@ -11,11 +11,11 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A host that holds nothing does not call the store by itself, so any calls come from probes. While
-// the store hangs and a run goes on, probes answer at once, and as before.
+// A host that holds nothing makes no store calls on its own, so all calls come from probes. While
+// the store hangs and a run is in progress, probes answer at once and as before.
 //
-// Fails when a probe calls the store (to ask whether it answers, or to list leases), and
-// when Ready fails because the store does.
+// Fails when a probe calls the store (to check whether it answers, or to list leases), and when
+// Ready fails because the store does.
 func probes(s *suite, t *testing.T) {
 	f := s.fleet(t)
 	gate, open := f.gate()
@@ -39,7 +39,7 @@ func probes(s *suite, t *testing.T) {
 		if ready == http.StatusOK && live == http.StatusOK {
 			return
 		}
-		if stood := s.late.Since(began); stood < time.Second { // else the scheduler has just woken, too
+		if stood := s.late.Since(began); stood < time.Second { // otherwise the scheduler was stalled too
 			t.Fatalf("%s: ready %d, live %d, and this process stood still for %v", when, ready, live, stood)
 		}
 		f.until("the scheduler has caught up", func() bool {
@@ -49,8 +49,8 @@ func probes(s *suite, t *testing.T) {
 	}
 	quiet := func(when string) {
 		t.Helper()
-		// The host makes calls of its own, so one round without any is enough: a probe that makes
-		// calls does so in each.
+		// The host makes other calls, so one round without any is enough: a probe with calls makes
+		// them in each round.
 		var calls int
 		for range 20 {
 			before, _ := h.Link.counts()

@@ -13,10 +13,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// The faults of the settings, of the store and of every timer come back in one error, without a
-// call of the store. (Package timer tests that each fault of a timer is found.)
+// One error contains the faults of the settings, of the store and of every timer, without a store
+// call. (Package timer tests that each fault of a timer is found.)
 //
-// Fails when New returns at the first fault, when it does not ask the store's Checker or for its
+// Fails when New returns at the first fault, when it does not use the store's Checker or its
 // longest TTL, and when it calls the store.
 func registration(s *suite, t *testing.T) {
 	nop := func(context.Context) error { return nil }
@@ -60,7 +60,7 @@ func registration(s *suite, t *testing.T) {
 		t.Logf("all of it:\n%v", err)
 	}
 
-	// All or none, and the store takes the names of those that pass.
+	// Either all timers are registered or none, and the store accepts the names of valid ones.
 	f := s.fleet(t)
 	h := f.start(timer.Config{}, timer.Timer{Name: "a", OnStoreDown: timer.StoreDownSkip, Run: nop})
 	here := func() *host { return h }
@@ -79,7 +79,7 @@ func registration(s *suite, t *testing.T) {
 	f.stop()
 }
 
-// faulty is a store that finds fault with itself.
+// A faulty store reports faults in its settings.
 type faulty struct{ dlock.DistributedLock }
 
 func (faulty) Check() error { return errors.New("faulty: found by the checker") }

@@ -18,7 +18,7 @@ import (
 // setUpTTL is the TTL of these hosts.
 const setUpTTL = 3 * time.Second
 
-// onStore makes timers that run without their store if it does not answer.
+// onStore returns timers that run without their store if it does not answer.
 func onStore(t *testing.T, lock dlock.DistributedLock, runs *atomic.Int64) *timer.Scheduler {
 	t.Helper()
 	s, err := timer.New(timer.Config{Store: lock, TTL: setUpTTL, Logger: slog.New(slog.DiscardHandler)},
@@ -30,8 +30,8 @@ func onStore(t *testing.T, lock dlock.DistributedLock, runs *atomic.Int64) *time
 	return s
 }
 
-// NotSetUp starts a host on a store that refuses every request: Run must fail at once, with words
-// that say how to fix it.
+// NotSetUp starts a host on a store that refuses every request. Run must fail at once, and the
+// error must say how to fix the store.
 func NotSetUp(t *testing.T, lock dlock.DistributedLock, words string) {
 	t.Helper()
 	var runs atomic.Int64
@@ -46,9 +46,9 @@ func NotSetUp(t *testing.T, lock dlock.DistributedLock, words string) {
 	}
 }
 
-// SetUpWronglyForAWhile breaks a store's setup while a host runs timers on it, and repairs it:
-// meanwhile nothing may run, every tick must be accounted for, the host must report it within a
-// TTL, and go on without a restart.
+// SetUpWronglyForAWhile breaks a store's setup while a host runs timers on it, and repairs it.
+// Meanwhile nothing may run, every tick must be accounted for, and the host must report the fault
+// within a TTL. Afterwards it must continue without a restart.
 func SetUpWronglyForAWhile(t *testing.T, lock dlock.DistributedLock, breakIt, repair func()) {
 	t.Helper()
 	var runs atomic.Int64
@@ -69,7 +69,7 @@ func SetUpWronglyForAWhile(t *testing.T, lock dlock.DistributedLock, breakIt, re
 		return s.StoreReachable() != nil && st.NotSetUp && st.BreakerOpen && !st.Up
 	})
 	before := s.Status().Timers[0]
-	// On a busy machine some ticks are skipped because the one before them still waits for its
+	// On a busy machine, some ticks are skipped because the previous one is still waiting for its
 	// answer.
 	within(patience, "twenty ticks are skipped for that reason", func() bool {
 		return s.Status().Timers[0].Skipped[timer.ReasonStoreSetup] >= before.Skipped[timer.ReasonStoreSetup]+20

@@ -15,17 +15,17 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// sharedSize is the size of the limit that timers share.
+// sharedSize is the size of the timers' shared limit.
 const sharedSize = 3
 
-// Five hosts with four timers that share a limit of three; replies are lost now and then, one host
-// is replaced half-way. The watcher counts the valid runs of all of them together. A store that
-// cannot keep such a limit must be refused when the timers are made.
+// Five hosts have four timers that share a limit of three. Replies are sometimes lost, and one host
+// is replaced halfway. The watcher counts the valid runs of all four. If a store cannot enforce
+// such a limit, New must refuse it.
 //
 // Fails when the attempt does not ask for the limit.
 func shared(s *suite, t *testing.T) {
 	f := s.fleet(t)
-	var busy atomic.Int64 // the time of all runs
+	var busy atomic.Int64 // total time of all runs
 	work := func(ctx context.Context) error {
 		began := time.Now()
 		defer func() { busy.Add(int64(time.Since(began))) }()
@@ -88,7 +88,7 @@ func shared(s *suite, t *testing.T) {
 	f.takeNow("limit:smtp", sharedSize, sharedSize)
 }
 
-// contextFor returns a context that ends with ctx, or after d.
+// contextFor returns a context that ends with ctx or after d.
 func contextFor(ctx context.Context, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	context.AfterFunc(ctx, cancel)

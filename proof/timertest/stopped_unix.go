@@ -25,23 +25,22 @@ const (
 
 // A StoppedHarness tells Stopped how to reach a store from two processes.
 type StoppedHarness struct {
-	// New returns a fresh, empty namespace, and a command that calls Child with a client of it.
+	// New returns a new, empty namespace, and a command that calls Child with a client for it.
 	New func(t testing.TB) (Store, *exec.Cmd)
 
-	// Embedded: hosts keep each other out with a lock that one which is stopped keeps. If the child
-	// turns out to have been stopped with it, it goes on for a moment and is stopped again.
+	// Embedded says that hosts exclude each other with a lock that a paused host keeps. If the
+	// child was paused while it held the lock, it is resumed for a moment and paused again.
 	Embedded bool
 }
 
-// Stopped shows that overrides reach every host also when one of them, a process of its own, is
-// stopped (SIGSTOP) meanwhile: the others obey at once, and the one that was stopped when it goes
-// on. Limits, fences and counts are exact; the time that it took is logged.
+// Stopped shows that overrides reach every host, even if one of them, in another process, is paused
+// (SIGSTOP) meanwhile. The other host obeys at once, the paused one when it resumes. Limits, fences
+// and counts are exact; durations are only logged.
 //
-// Fails when the store's acquire ignores a pause (also if hosts keep to one that they know of: the
-// child then begins a run when it goes on) or a limit override, or counts only the slots below it;
-// when its extend renews a lease that was revoked, or does not tell of overrides; when a revoked
-// slot is free at once; when a release does not compare tokens; when two hosts run what was
-// triggered once; and when a host that stood still believes in its lease.
+// Fails when the store's acquire ignores a pause (then the child starts a run when it resumes) or a
+// limit override, or counts only the slots below the limit; when its extend renews a revoked lease,
+// or does not report overrides; when a revoked slot is free at once; when a release does not
+// compare tokens; when two hosts run one trigger; and when a paused host trusts its expired lease.
 func Stopped(t *testing.T, h StoppedHarness) {
 	testkit.SkipShort(t)
 	s := &suite{Harness: Harness{TTL: StoppedTTL, Period: stoppedPeriod}, late: testkit.MeasureLateness(t, minStall)}
@@ -54,7 +53,7 @@ func Stopped(t *testing.T, h StoppedHarness) {
 				store, cmd = h.New(t)
 				return store
 			}
-			for range 3 { // a machine that is very busy may not let all be changed in time
+			for range 3 { // on a very busy machine, not every change may be made in time
 				f := one.fleet(t)
 				st := &standstill{realFleet: f, embedded: h.Embedded, outlived: outlived, child: newChild(t, cmd),
 					took: map[string]time.Duration{}}
@@ -67,23 +66,23 @@ func Stopped(t *testing.T, h StoppedHarness) {
 	}
 }
 
-// A standstill is one fleet of two hosts, one of which is stopped for a while.
+// A standstill is one fleet of two hosts, one of which is paused for a while.
 type standstill struct {
 	*realFleet
 	embedded bool
-	outlived bool // it is stopped for longer than its leases last
+	outlived bool // it is paused for longer than its leases
 	child    *child
-	here     *host // the host in this process, which is not stopped
-	events   book  // what that one tells
+	here     *host // the host in this process, which is not paused
+	events   book  // its events
 
 	stoppedAt, resumedAt time.Time
 	took                 map[string]time.Duration
 }
 
-// show reports whether it came to what was to be shown.
+// show reports whether the intended situation occurred.
 func (s *standstill) show(t *testing.T) (shown bool) {
 	defer func() {
-		if t.Failed() && s.here != nil { // a wait that ends says only what did not come
+		if t.Failed() && s.here != nil { // a timeout says only what did not happen
 			st := say(s.here.Scheduler, s.here.Link)
 			state, err := s.operator().Inspect(context.Background(), manual)
 			t.Logf("here: pause %v, limit %v; since the child was stopped %d calls failed, and this process stood "+
@@ -106,7 +105,7 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 		return false
 	}
 
-	// What is changed while it stands still.
+	// These changes are made while it is paused.
 	op := s.operator()
 	before := time.Now()
 	op.does("a pause", func(ctx context.Context) error { return op.Pause(ctx, often, time.Now().Add(time.Hour), ann) })
@@ -117,7 +116,7 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 	limited := s.stamp()
 	op.does("the release", func(ctx context.Context) error {
 		err := op.CancelSlot(ctx, endless, held.Slot, ann)
-		if errors.Is(err, timer.ErrNoRun) && time.Since(beat) >= StoppedTTL { // the machine was busy for so long
+		if errors.Is(err, timer.ErrNoRun) && time.Since(beat) >= StoppedTTL { // the machine was busy for too long
 			return nil
 		}
 		return err
@@ -172,7 +171,7 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 		t.Errorf("the next holder's run has ended: %v", context.Cause(next.ctx))
 	}
 
-	// It has its chances.
+	// It has opportunities to run.
 	skipped := s.child.asks().Said.Skipped
 	s.until("the child asks during the pause", func() bool {
 		return s.child.asks().Said.Skipped >= skipped+3 || len(after(s.runs(often), paused)) > 0
@@ -181,7 +180,7 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 		return s.going(wide) <= 1 || len(after(s.runs(wide), limited)) > 0
 	})
 	free := time.Now()
-	// the other host has its one run, and need not ask
+	// The other host has its one run and need not ask.
 	s.until("the child asks while the second slot is held", func() bool {
 		return s.child.asks().Said.Full.After(free) || s.kept() == nil || len(after(s.runs(wide), limited)) > 0
 	})
@@ -223,8 +222,8 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 	return shown
 }
 
-// kept is the run that the host in this process keeps in the second slot of wide; nil: it has none,
-// or lost it.
+// kept returns the run that the host in this process has in the second slot of wide, or nil if it
+// has none or lost it.
 func (s *standstill) kept() *visit {
 	if v := s.watch.latest(wide, 1); v != nil && v.Valid() {
 		return v
@@ -232,7 +231,7 @@ func (s *standstill) kept() *visit {
 	return nil
 }
 
-// going is how many runs of a timer go on.
+// going returns the number of current runs of a timer.
 func (s *standstill) going(name string) (n int) {
 	for _, b := range s.hosts() {
 		n += b.count(began, name) - b.count(returned, name)
@@ -240,13 +239,13 @@ func (s *standstill) going(name string) (n int) {
 	return n
 }
 
-// hosts are the two hosts' reports.
+// hosts returns the reports of both hosts.
 func (s *standstill) hosts() map[string]*book {
 	return map[string]*book{"the child": &s.child.book, "the host in this process": &s.events}
 }
 
-// holds has the child run what takes long, and returns the beginning of that run. A busy machine
-// can make an attempt fail.
+// holds makes the child start a long run, and returns the run's start. On a busy machine, an
+// attempt can fail.
 func (s *standstill) holds() event {
 	s.t.Helper()
 	for asked, told := time.Now(), 0; time.Since(asked) < patience; told++ {
@@ -263,8 +262,8 @@ func (s *standstill) holds() event {
 	return event{}
 }
 
-// stop stops the child after a beat, so that its leases are fresh, and returns when that was sent.
-// It returns false if a busy machine cost the child its run before that.
+// stop pauses the child after a beat, so that its leases are fresh, and returns when the beat was
+// sent. It returns false if the child lost its run to a busy machine first.
 func (s *standstill) stop(held event) (beat time.Time, ok bool) {
 	s.t.Helper()
 	for again := range 20 {
@@ -309,8 +308,8 @@ func (s *standstill) free() bool {
 	return err == nil
 }
 
-// takesOver has the host in this process run what the child was to run, as soon as the store lets
-// it, which is not before the child's lease has ended.
+// takesOver makes the host in this process run the child's trigger as soon as the store allows it,
+// which is not before the child's lease has ended.
 func (s *standstill) takesOver(beat time.Time) *visit {
 	s.t.Helper()
 	s.trigger(s.here, endless)
@@ -322,15 +321,15 @@ func (s *standstill) takesOver(beat time.Time) *visit {
 	return next
 }
 
-// judge looks at how the child learnt that it has lost its run. It returns false if that had to be
-// because it stood still for too long.
+// judge checks how the child learned that it lost its run. It returns false if the child had to
+// lose it because it was paused for too long.
 func (s *standstill) judge(e event, beat time.Time) bool {
 	s.t.Helper()
 	s.took["child: its run told"] = e.At.Sub(s.resumedAt)
 	if e.Valid {
 		s.t.Error("its run was valid after it was told")
 	}
-	window := StoppedTTL - StoppedTTL/10 // in which a lease is trusted
+	window := StoppedTTL - StoppedTTL/10 // how long a lease is trusted
 	switch {
 	case e.By != nil && *e.By != ann:
 		s.t.Errorf("it was told: %s, want %v", e.Cause, ann)
@@ -343,19 +342,20 @@ func (s *standstill) judge(e event, beat time.Time) bool {
 	return true
 }
 
-// stamp returns the store's time in µs, which all that is granted from now on exceeds by its fence.
+// stamp returns the store's time in µs. The fences of all later grants exceed it.
 func (s *standstill) stamp() dlock.Fence {
 	return max(s.take("timertest:stamp", 1, 1)[0], dlock.Fence(time.Now().UnixMicro()))
 }
 
-// stampOf returns a stamp of before an update, which all that is granted after it exceeds.
+// stampOf returns a stamp from before an update. The fences of all grants after the update exceed
+// it.
 func (s *standstill) stampOf(update func()) dlock.Fence {
 	stamp := s.stamp()
 	update()
 	return stamp
 }
 
-// asks asks the store for a slot of a timer, and returns its answer.
+// asks requests a slot of a timer from the store, and returns the answer.
 func (s *standstill) asks(name string) (err error) {
 	req := driver.Request{Name: "timer:" + name, Slots: 1, Token: rand.Text(), TTL: StoppedTTL}
 	s.until("the store answers", func() bool {
@@ -372,15 +372,15 @@ func refusedAs(err error, reason dlock.Reason) bool {
 	return ok && no.Reason == reason
 }
 
-// note remembers how long something took.
+// note records how long something took.
 func (s *standstill) note(what string, since time.Time, is bool) {
 	if _, known := s.took[what]; is && !known {
 		s.took[what] = time.Since(since)
 	}
 }
 
-// inTime looks at how long it all took. A host whose calls failed is excused, and the child's did
-// if it was stopped in one.
+// inTime checks the recorded durations. A host with failed calls is excused, including a child that
+// was paused during a call.
 func (s *standstill) inTime(strain int) {
 	s.t.Helper()
 	for what, d := range s.took {
@@ -402,11 +402,10 @@ func (s *standstill) inTime(strain int) {
 	}
 }
 
-// remembered is how long a host waits before it asks again, after an answer that all slots are
-// held.
+// remembered is how long a host waits before it asks again after it found all slots held.
 const remembered = time.Second
 
-// runs are those of both hosts.
+// runs returns the runs of both hosts.
 func (s *standstill) runs(name string) []span {
 	return append(s.events.runs(name), s.child.runs(name)...)
 }

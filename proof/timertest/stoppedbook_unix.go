@@ -22,7 +22,7 @@ func (b *book) add(e event) {
 	b.events = append(b.events, e)
 }
 
-// all returns the events of a kind, of one timer or any ("").
+// all returns the events of a kind, of one timer or, for "", of all.
 func (b *book) all(w what, name string) (list []event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,7 +50,7 @@ func (b *book) last(w what, name string) (e event) {
 	return e
 }
 
-// forget takes out the events of a kind.
+// forget removes the events of a kind.
 func (b *book) forget(w what) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -75,10 +75,10 @@ func (b *book) runs(name string) (list []span) {
 	return list
 }
 
-// A span is a run as its host told of it.
+// A span is a run as reported by its host.
 type span struct {
 	fence      dlock.Fence
-	began, end time.Time // end: zero as long as it goes on, and if it was not valid to the end
+	began, end time.Time // end: zero while it is running, or if it was not valid until the end
 }
 
 // after returns the runs that were granted after a stamp.
@@ -86,9 +86,9 @@ func after(list []span, stamp dlock.Fence) []span {
 	return slices.DeleteFunc(list, func(r span) bool { return r.fence <= stamp })
 }
 
-// together returns the largest number of runs that were valid at the same time, at an instant when
-// at least one of them had been granted after a stamp. A run reports its beginning after its slot
-// was granted and its return before the slot is released, so the number is never too high.
+// together returns the largest number of concurrently valid runs at an instant when at least one of
+// them had been granted after a stamp. A run reports its start after its slot was granted, and its
+// return before the slot is released, so the number is never too high.
 func together(list []span, stamp dlock.Fence) (most int) {
 	for _, at := range list {
 		n := 0

@@ -17,13 +17,13 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A child is the other process, as this one sees it.
+// A child is the other process as seen by this one.
 type child struct {
 	book
 	t      *testing.T
 	cmd    *exec.Cmd
 	in     io.Writer
-	over   chan struct{} // closed when it tells no more
+	over   chan struct{} // closed when its output has ended
 	stderr bytes.Buffer
 }
 
@@ -52,7 +52,7 @@ func newChild(t *testing.T, cmd *exec.Cmd) *child {
 		}
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // stopped or not
+		_ = cmd.Process.Kill() // works even if it is paused
 		<-c.over
 		_ = cmd.Wait()
 		if t.Failed() {
@@ -69,7 +69,7 @@ func (c *child) tells(order string) {
 	}
 }
 
-// asks returns what it says of itself.
+// asks returns the child's report about itself.
 func (c *child) asks() event {
 	c.t.Helper()
 	before := c.count(status, "")
@@ -78,7 +78,7 @@ func (c *child) asks() event {
 	return c.last(status, "")
 }
 
-// failures is how many calls to the store had failed when it was asked last.
+// failures returns the number of failed store calls at its last report.
 func (c *child) failures() int {
 	if e := c.last(status, ""); e.Said != nil {
 		return e.Said.Failed
@@ -86,7 +86,7 @@ func (c *child) failures() int {
 	return math.MinInt
 }
 
-// signal returns when a child that is told to stop stands still.
+// signal sends a signal. After SIGSTOP, it returns when the child is paused.
 func (c *child) signal(s syscall.Signal) {
 	c.t.Helper()
 	if err := c.cmd.Process.Signal(s); err != nil {
@@ -108,7 +108,7 @@ func (c *child) signal(s syscall.Signal) {
 	}
 }
 
-// ends tells it to stop and waits until it has.
+// ends stops the child cleanly.
 func (c *child) ends() {
 	c.t.Helper()
 	c.tells("stop")

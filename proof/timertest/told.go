@@ -9,11 +9,11 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// told has what the hooks of a host were told of ticks. Hooks come one at a time, and it is read
-// when Run has returned.
+// A told records what a host's hooks report about ticks. Hooks are called one at a time, and the
+// test reads it when Run has returned.
 type told struct {
 	ticks   map[string]*toldOf // by timer
-	removed sync.Map           // names of timers: another may have counted from 0 since
+	removed sync.Map           // names of removed timers; a new one of that name counts from 0
 }
 
 type toldOf struct {
@@ -31,7 +31,7 @@ func (x *told) of(name string) *toldOf {
 	return x.ticks[name]
 }
 
-// listen adds to hooks what counts ticks.
+// listen adds hooks that count ticks.
 func (x *told) listen(hooks *timer.Hooks) {
 	started, skipped := hooks.RunStarted, hooks.TickSkipped
 	hooks.RunStarted = func(r timer.RunInfo) {
@@ -50,8 +50,8 @@ func (x *told) listen(hooks *timer.Hooks) {
 	}
 }
 
-// check fails the test unless hooks were told of every tick that Status counts, and of no other. It
-// is called when Run has returned.
+// check fails the test unless the hooks reported exactly the ticks that Status counts. Run must
+// have returned.
 func (x *told) check(t *testing.T, st timer.Status) {
 	t.Helper()
 	for _, s := range st.Timers {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// patience bounds every wait for something that takes no time on an idle machine.
+// patience bounds every wait for something that is immediate on an idle machine.
 const patience = time.Minute
 
 // receive waits for a value.
@@ -20,5 +20,5 @@ func receive[V any](t *testing.T, what string, from <-chan V) V {
 	}
 }
 
-// minStall is the shortest stall of the machine that excuses anything.
+// minStall is the shortest stall of the machine that counts as an excuse.
 const minStall = 30 * time.Millisecond

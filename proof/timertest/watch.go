@@ -12,19 +12,19 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A watcher wraps every handler of a fleet and takes from the library only what a run reports about
-// itself. Whenever a run begins it checks I1, I3 and I4. That misses no overlap of valid runs,
-// because each overlap begins with the beginning of a run. It reports none wrongly, however busy
-// the machine is, because a run that is valid now has been valid since its grant.
+// A watcher wraps every handler of a fleet, and takes from the library only what a run reports
+// about itself. Whenever a run starts, it checks I1, I3 and I4. It misses no overlap of valid runs,
+// because each overlap begins when a run starts. It reports none wrongly, however busy the machine
+// is, because a run that is valid now has been valid since its grant.
 type watcher struct {
 	mu     sync.Mutex
 	limits map[string]timer.Timer // by name
-	sizes  map[string]int         // of limits that timers share, by name
+	sizes  map[string]int         // of shared limits, by name
 	active map[*visit]struct{}
-	past   []*visit          // by beginning
-	owner  map[slotOf]*visit // the latest valid run of a slot
-	starts map[tickOf]int    // with the store's leave
-	peaks  map[string]int    // valid runs at once
+	past   []*visit          // by start
+	owner  map[slotOf]*visit // the latest valid run of each slot
+	starts map[tickOf]int    // with a grant of the store
+	peaks  map[string]int    // concurrently valid runs
 	most   map[string]int    // starts of one tick
 	broken []string
 }
@@ -35,7 +35,7 @@ type visit struct {
 	ctx   context.Context
 	host  *host
 	began time.Time
-	valid bool // when it began
+	valid bool // when it started
 	left  bool // it has returned; guarded by watcher.mu
 }
 
@@ -54,7 +54,7 @@ func newWatcher() *watcher {
 		owner: map[slotOf]*visit{}, starts: map[tickOf]int{}, peaks: map[string]int{}, most: map[string]int{}}
 }
 
-// before returns the timer with its handler wrapped by the watcher. Its host may be made later.
+// before returns the timer with its handler wrapped by the watcher. Its host may be created later.
 func (w *watcher) before(h func() *host, t timer.Timer) timer.Timer {
 	limits := t
 	limits.MaxConcurrency = max(1, t.MaxConcurrency)
@@ -91,7 +91,7 @@ func (w *watcher) enter(h *host, ctx context.Context) *visit {
 			w.fault("I3: %s: %d starts of the tick %v, MaxPerTick %d", r.Timer(), n, r.Tick(), limits.MaxPerTick)
 		}
 	}
-	if !v.valid { // the lease was lost before the handler began: nothing is known of its turn
+	if !v.valid { // the lease was lost before the handler started, so its order is unknown
 		return v
 	}
 	valid := 0
@@ -121,7 +121,7 @@ func (w *watcher) enter(h *host, ctx context.Context) *visit {
 	return v
 }
 
-// countShared counts the valid runs of the timers that share a limit. Called with mu held.
+// countShared counts the valid runs of the timers that share a limit. The caller holds mu.
 func (w *watcher) countShared(v *visit, limit string) {
 	valid := 0
 	for other := range w.active {
@@ -142,14 +142,14 @@ func (w *watcher) leave(v *visit) {
 	delete(w.active, v)
 }
 
-// fault is called with mu held.
+// fault records a violation. The caller holds mu.
 func (w *watcher) fault(format string, args ...any) {
 	if len(w.broken) < 10 {
 		w.broken = append(w.broken, fmt.Sprintf(format, args...))
 	}
 }
 
-// check fails the test for what was seen since the last check.
+// check fails the test for violations since the last check.
 func (w *watcher) check(t *testing.T) {
 	t.Helper()
 	w.mu.Lock()
@@ -172,7 +172,7 @@ func (w *watcher) runs(name string, match func(*visit) bool) (n int) {
 	return n
 }
 
-// now returns a run of the timer that goes on, or nil.
+// now returns a current run of the timer, or nil.
 func (w *watcher) now(name string) *visit {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -184,7 +184,7 @@ func (w *watcher) now(name string) *visit {
 	return nil
 }
 
-// on returns a run of the timer that goes on on a host, or nil.
+// on returns a current run of the timer on a host, or nil.
 func (w *watcher) on(h *host, name string) *visit {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -203,7 +203,7 @@ func (w *watcher) latest(name string, slot int) *visit {
 	return w.owner[slotOf{name, slot}]
 }
 
-// peak returns the most valid runs at once, and the most starts of one tick.
+// peak returns the largest number of concurrently valid runs, and of starts per tick.
 func (w *watcher) peak(name string) (valid, perTick int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -222,18 +222,18 @@ func (w *watcher) ticks(name string) (n int) {
 	return n
 }
 
-// since matches the runs that began after an instant.
+// since returns a function that matches runs that started after an instant.
 func since(at time.Time) func(*visit) bool { return func(v *visit) bool { return v.began.After(at) } }
 
 // all matches every run.
 func all(*visit) bool { return true }
 
-// in matches the valid runs of a slot.
+// in returns a function that matches the valid runs of a slot.
 func in(slot int) func(*visit) bool {
 	return func(v *visit) bool { return v.valid && v.Slot() == slot }
 }
 
-// fenceOf is 0 without a run.
+// fenceOf returns the fence of a run, or 0 for nil.
 func fenceOf(v *visit) dlock.Fence {
 	if v == nil {
 		return 0
