@@ -3,21 +3,21 @@ package torture
 import "slices"
 
 // accounts checks that every tick of one process is accounted for. It compares the ticks that the
-// scheduler reported as due, a while ago, with those that it accounts for now; and, because it may
-// report too few, with the ticks of a grid with that period. A process that is stopped accounts for
-// nothing, so only the time that it was awake counts.
+// scheduler reported as due a while ago with those that it accounts for now. Because the scheduler
+// may report too few, it also compares them with a grid of that period. A paused process accounts
+// for nothing, so only the time that it was awake counts.
 func (e *examiner) accounts(host string, lines []Line) {
 	var timers []TimerLine
 	var points []point
 	var awake, jumped, jumps int64
-	var ahead, most int64 // of the clock, since the process began
+	var ahead, most int64 // of the clock, since the process started
 	drained := int64(1<<63 - 1)
 	for _, l := range lines {
 		switch l.Kind {
 		case Begin:
 			timers = l.Timers
 		case Jump:
-			// A clock that was set back, and returns, may find its timers as they were.
+			// If a clock was set back and returns, its timers may be as before.
 			ahead += l.By
 			jumped, most = jumped+max(0, ahead-most), max(most, ahead)
 			jumps++
@@ -45,8 +45,8 @@ func (e *examiner) accounts(host string, lines []Line) {
 			e.example("%s: %s", host, last.Stuck)
 		}
 	}
-	// The latest point whose ticks must be accounted for by the end; and, because nothing comes due
-	// any more while it drains, the latest whose ticks must have come due before that.
+	// The latest point whose ticks must be accounted for by the end. Nothing comes due during a
+	// drain, so it is also the latest point whose ticks must have come due before that.
 	before := func(end point) int {
 		return slices.IndexFunc(points, func(p point) bool { return end.awake-p.awake < int64(e.rules.Bound) }) - 1
 	}
@@ -78,7 +78,7 @@ func (e *examiner) accounts(host string, lines []Line) {
 	}
 }
 
-// A point is a status with what had happened to the process until then.
+// A point is a status, with the events of the process until then.
 type point struct {
 	Line
 	awake, jumped, jumps int64

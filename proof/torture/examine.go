@@ -9,44 +9,44 @@ import (
 	"time"
 )
 
-// Figures are what an examination of all logs found.
+// Figures are the results of an examination of all logs.
 type Figures struct {
-	Runs             int   // valid ones, by fence
-	Terms            int   // the same of leaders: below, what is said of runs holds for terms, too
-	Degraded         int   // runs without the store, at least for a while
-	DegradedMost     int   // of one timer at once
+	Runs             int   // valid runs, by fence
+	Terms            int   // valid terms of leaders; below, runs include terms
+	Degraded         int   // runs that were ever without the store
+	DegradedMost     int   // most at once of one timer
 	LeasesLost       int   // runs whose context ended
-	Ticks            int64 // that came due
+	Ticks            int64 // due ticks
 	NReachedShare    float64
-	OverLimit        int // moments at which one more valid run began than the limit allows
+	OverLimit        int // times one more valid run started than the limit allows
 	SameSlot         int // two valid runs in one slot
-	FenceRegressions int // a later run of a slot with a fence that is not higher
-	StartAfterLost   int // a run was valid (again) after its context had ended because its lease was lost
-	NotTold          int // a run's context did not end within a second of losing its lease
+	FenceRegressions int // later runs of a slot without a higher fence
+	StartAfterLost   int // runs that were valid after their context had ended because of a lost lease
+	NotTold          int // runs whose context did not end within a second of losing the lease
 	OverTick         int // starts of a tick beyond MaxPerTick
-	OverRate         int // windows that begin with a start and have more than the rate allows
-	OverBound        int // more degraded runs of a timer at once than hosts × MaxPerHost
+	OverRate         int // windows, each beginning with a start, that exceed the rate
+	OverBound        int // times more degraded runs of a timer than hosts × MaxPerHost
 	Unaccounted      int64
 	Leaked           int
 	Stuck            int // handlers that did not return
 	Rated            int // starts of limits with a rate
-	// RateUsed is which share of its rate the limit used that used least, since Settled. 0: nobody
-	// can tell.
+	// RateUsed is the used share of the least used rate since Settled, or 0 if unknown.
 	RateUsed    float64
-	RateWindows int // in how many windows that was seen
+	RateWindows int // number of windows in which that was measured
 	Silent      []string
 
-	Warnings       int // that the registry fails
-	WarnedTwice    int // more than one for one change
-	LostByRegistry int // leases lost while only the registry was tormented
+	Warnings       int // about a failing registry
+	WarnedTwice    int // repeated warnings for one change
+	LostByRegistry int // leases lost while only the registry had faults
 	LostToSlowness int // the same, when the host or the store was slow
 
-	// Declared is what no lease can prevent on a store that fails over without its latest writes.
+	// Declared counts what no lease can prevent on a store that fails over without its latest
+	// writes.
 	Declared Declared
 	Examples []string
 }
 
-// Declared counts what happened while a store failed over, by at most N runs on either side.
+// Declared counts violations during a failover, by at most N runs on either side.
 type Declared struct {
 	OverLimit        int `json:"over_limit"`
 	SameSlot         int `json:"two_in_one_slot"`
@@ -55,58 +55,58 @@ type Declared struct {
 	Most             int `json:"most_at_once_over_limit"`
 }
 
-// Violations are the findings that must all be zero.
+// Violations is the sum of the findings that must be zero.
 func (f Figures) Violations() int {
 	return f.OverLimit + f.SameSlot + f.FenceRegressions + f.StartAfterLost + f.NotTold + f.OverTick + f.OverRate +
 		f.OverBound +
 		int(f.Unaccounted) + f.Leaked + f.Stuck + len(f.Silent) + f.WarnedTwice + f.LostByRegistry
 }
 
-// Rules are what an examination has to know besides the logs.
+// Rules are the parameters of an examination.
 type Rules struct {
 	TTL time.Duration
-	// Settled is the instant by which all faults had ended long enough for every timer to have to
-	// run again. 0: there is none.
+	// Settled is the instant at which all faults had been over for long enough that every timer
+	// must run again, or 0.
 	Settled int64
-	// CalmUntil is the instant until which, since Settled, nothing was tormented but the registry.
+	// CalmUntil is the end of the time, from Settled on, in which only the registry had faults.
 	CalmUntil int64
-	// Bound is within how much time awake a tick is accounted for. Default: a second.
+	// Bound is the time awake within which a tick must be accounted for. Default: a second.
 	Bound time.Duration
 }
 
 const (
-	// sampling is how often it is looked whether all of a timer's slots are taken.
+	// sampling is how often to check whether all of a timer's slots are taken.
 	sampling = 20 * int64(time.Millisecond)
-	// maxStatusGap is how much of the time between two status lines counts as being awake: they
-	// come every 100 ms, so after a longer gap the process was stopped.
+	// maxStatusGap is how much of the time between two status lines counts as awake. They come
+	// every 100 ms, so after a longer gap the process was paused.
 	maxStatusGap = 300 * int64(time.Millisecond)
 )
 
-// An examiner has what was read, sorted.
+// An examiner has the parsed and sorted lines.
 type examiner struct {
 	Figures
 	rules   Rules
 	lines   []Line
 	lives   []life
-	windows []Line // faults during which leases may be forgotten
+	windows []Line // faults during which leases may be lost
 	wipes   []Line
 	stepped bool // the store's clock was set
 	from    int64
 	to      int64
-	roles   map[string]bool // what leaders lead
-	sharing map[string]bool // timers that share a limit
-	shares  int             // its size
+	roles   map[string]bool // names of leaders' roles
+	sharing map[string]bool // timers with a shared limit
+	shares  int             // the size of the shared limit
 	rated   map[string]rate // by limit
 }
 
-// A life is one process, as long as it may have been alive, and what it declared.
+// A life is the time in which one process may have been alive, and its declarations.
 type life struct {
 	host       string
 	born, dead int64
 	limits     map[string]TimerLine
 }
 
-// Examine goes through the lines of all logs.
+// Examine checks the lines of all logs.
 func Examine(lines []Line, rules Rules) Figures {
 	if rules.Bound == 0 {
 		rules.Bound = time.Second
@@ -186,8 +186,8 @@ func (e *examiner) readLives() {
 	}
 }
 
-// limit is the largest number that a process declared which may have been alive at that instant:
-// hosts that disagree keep to it together.
+// limit returns the largest value declared by a process that may have been alive at that instant,
+// because hosts with different limits together keep to the largest.
 func (e *examiner) limit(timer string, at int64, of func(TimerLine) int) (most int) {
 	if strings.HasPrefix(timer, "the limit of ") {
 		return e.shares
@@ -202,21 +202,21 @@ func (e *examiner) limit(timer string, at int64, of func(TimerLine) int) (most i
 
 func limitOf(t TimerLine) int { return t.Limit }
 
-// failingOver reports whether at an instant leases may be forgotten: until two TTLs after the end
-// of a failover.
+// failingOver reports whether leases may have been lost at an instant: from a failover until two
+// TTLs after its end.
 func (e *examiner) failingOver(at int64) bool {
 	return slices.ContainsFunc(e.windows, func(w Line) bool {
 		return w.First <= at && at <= w.Last+2*int64(e.rules.TTL)
 	})
 }
 
-// A stint is a stretch of one run, with its pieces put together.
+// A stint is a stretch of one run, merged from its pieces.
 type stint struct {
 	Line
 	first, last int64
 }
 
-// stints joins the pieces in which runs were written down.
+// stints merges the logged pieces of runs.
 func stints(lines []Line, kind string) (byTimer map[string][]stint) {
 	type id struct {
 		host string
@@ -240,12 +240,12 @@ func stints(lines []Line, kind string) (byTimer map[string][]stint) {
 	return byTimer
 }
 
-// remembers is how long Redis remembers the fences of a name of which no tick is claimed, at least:
-// three quarters of redislock's shortRetention.
+// remembers is how long Redis at least keeps the fences of a name without claimed ticks: three
+// quarters of redislock's shortRetention.
 const remembers = 45 * time.Minute
 
-// forgottenBetween reports whether the store may have forgotten fences in between: it has lost its
-// data, or its clock was set on by so much that they had expired.
+// forgottenBetween reports whether the store may have lost fences in between, because it lost its
+// data, or its clock jumped so far ahead that they expired.
 func (e *examiner) forgottenBetween(from, to int64) bool {
 	return slices.ContainsFunc(e.wipes, func(w Line) bool {
 		return (w.Fault == Wiped || w.Fault == Stepped && w.By > int64(remembers)) && w.First <= to && from <= w.Last
@@ -309,8 +309,7 @@ func (e *examiner) shared(byTimer map[string][]stint) {
 	e.sweep("the limit of "+strings.Join(slices.Sorted(maps.Keys(e.sharing)), ", "), all)
 }
 
-// sweep walks along time, counts how many runs of a timer are valid, and looks now and then whether
-// that is all there may be.
+// sweep goes through time, counts a timer's valid runs, and samples whether they reach the limit.
 func (e *examiner) sweep(timer string, all []stint) (samples, full int) {
 	type edge struct {
 		at    int64
@@ -321,7 +320,7 @@ func (e *examiner) sweep(timer string, all []stint) (samples, full int) {
 	for _, s := range all {
 		edges = append(edges, edge{s.first, +1, s}, edge{s.last, -1, s})
 	}
-	// Ends before beginnings: two stretches that touch at one instant do not overlap.
+	// Ends before starts: two stretches that touch at one instant do not overlap.
 	slices.SortFunc(edges, func(a, b edge) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.delta, b.delta))
 	})
@@ -358,7 +357,7 @@ func (e *examiner) sweep(timer string, all []stint) (samples, full int) {
 	return samples, full
 }
 
-// order looks at the stretches of one slot: one after the other, with growing fences.
+// order checks that the stretches of one slot do not overlap and have growing fences.
 func (e *examiner) order(timer string, number int, slot []stint) {
 	slices.SortStableFunc(slot, func(a, b stint) int { return cmp.Compare(a.first, b.first) })
 	fences := map[int64]bool{}
@@ -396,8 +395,7 @@ func (e *examiner) order(timer string, number int, slot []stint) {
 	}
 }
 
-// starts counts how often each tick was started. A store that forgot what it knew may start one
-// again.
+// starts counts the starts of each tick. A store that lost data may start a tick again.
 func (e *examiner) starts(timer string, all []stint) {
 	type run struct {
 		slot  int
@@ -421,7 +419,7 @@ func (e *examiner) starts(timer string, all []stint) {
 		t.first, t.last = min(t.first, s.first), max(t.last, s.first)
 	}
 	for at, t := range ticks {
-		// Whoever has a larger number may start the rest of a tick that others took for done.
+		// A host with a larger number may start more of a tick that others considered done.
 		most := max(e.limit(timer, t.first, perTickOf), e.limit(timer, t.last, perTickOf))
 		if extra := len(t.runs) - most; extra > 0 && !e.forgotten(t.first, t.last) {
 			e.OverTick += extra
@@ -437,7 +435,7 @@ func (e *examiner) forgotten(from, to int64) bool {
 	return slices.ContainsFunc(e.wipes, func(w Line) bool { return w.First-slack <= to && from <= w.Last+slack })
 }
 
-// degraded holds the runs without the store against their bound.
+// degraded checks the runs without the store against their bound.
 func (e *examiner) degraded() {
 	for timer, all := range stints(e.lines, Degraded) {
 		type edge struct {

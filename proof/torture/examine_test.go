@@ -12,7 +12,7 @@ const (
 	sec = int64(time.Second)
 )
 
-// born is two hosts of one timer with a limit of two, alive all the time.
+// born returns the lines of two hosts with a timer with limit two, alive all the time.
 func born() []Line {
 	t := []TimerLine{{Name: "a", Limit: 2, PerTick: 2, PerHost: 1, Period: 100 * ms}}
 	return []Line{{Kind: Born, Target: "h", Timers: t}, {Kind: Born, Target: "i", Timers: t}}
@@ -25,7 +25,7 @@ func seen(host string, run int64, slot int, fence, from, to int64) Line {
 
 func tick(l Line, at int64) Line { l.Tick = at; return l }
 
-// Fails when any of the things that it names is not looked for, or is found where it is not.
+// Fails when one of the named violations is not found, or is reported where there is none.
 func TestExamineRuns(t *testing.T) {
 	sharing := Line{Kind: Born, Target: "j", Timers: []TimerLine{{Name: "a", Limit: 2, PerTick: 2, Shared: 1},
 		{Name: "b", Limit: 2, PerTick: 2, Shared: 1}}}
@@ -128,8 +128,8 @@ func TestExamineRuns(t *testing.T) {
 	}
 }
 
-// statuses is a host that reports its one timer every 100 ms, the timer's period, for three
-// seconds.
+// statuses returns the lines of a host that reports its one timer every 100 ms, the timer's period,
+// for three seconds.
 func statuses(change func(i int, l *Line)) []Line {
 	lines := append(born(), Line{Kind: Begin, Host: "h", Timers: born()[0].Timers})
 	for i := range 31 {
@@ -143,9 +143,9 @@ func statuses(change func(i int, l *Line)) []Line {
 	return lines
 }
 
-// Fails when a tick that was neither started nor skipped is not missed, when one that never came
-// due is not, and when a host is blamed for the time in which it was stopped, or draining, or that
-// a jump of its clock took away.
+// Fails when a tick that was neither started nor skipped is not reported, when one that never came
+// due is not, and when a host is blamed for time in which it was paused or draining, or that a jump
+// of its clock removed.
 func TestExamineAccounts(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -158,7 +158,7 @@ func TestExamineAccounts(t *testing.T) {
 			if i > 5 {
 				l.Done[0]--
 			}
-		}, 0}, // at its end it might be under way
+		}, 0}, // at the end it may be in flight
 		{"eleven that were never accounted for", func(i int, l *Line) { l.Done[0] -= min(uint64(i), 11) }, 1},
 		{"one, and a clean end", func(i int, l *Line) {
 			if i == 30 {
@@ -225,8 +225,8 @@ func TestExamineAccounts(t *testing.T) {
 	}
 }
 
-// Fails when what a host leaves behind is not counted, a timer that stays silent after all was well
-// again is not, or N that is not reached is.
+// Fails when a host's leftovers are not counted, or when a timer that stays silent after recovery,
+// or N that is never reached, is not reported.
 func TestExamineTheRest(t *testing.T) {
 	lines := statuses(func(i int, l *Line) {
 		if i == 30 {
@@ -247,8 +247,7 @@ func TestExamineTheRest(t *testing.T) {
 	}
 }
 
-// Fails when what a killed process wrote last is taken for a whole line, or a whole line is not
-// read.
+// Fails when an incomplete last line of a killed process is parsed, or a complete line is not.
 func TestReadLogs(t *testing.T) {
 	dir := t.TempDir()
 	log, err := OpenLog(dir, "h", func() int64 { return 5 })
@@ -266,8 +265,8 @@ func TestReadLogs(t *testing.T) {
 	}
 }
 
-// Fails when a window that has more starts than the rate passes, one that may have just as many
-// does not, or what is used of a rate is measured wrongly.
+// Fails when a window with too many starts passes, one with exactly the allowed number does not, or
+// the used share of a rate is measured wrongly.
 func TestExamineRates(t *testing.T) {
 	born := Line{Kind: Born, Target: "h", Timers: []TimerLine{{Name: "a", Limit: 9, Rated: "few", Rate: 2, Per: sec},
 		{Name: "b", Limit: 9, Rated: "few", Rate: 2, Per: sec}}}

@@ -1,11 +1,11 @@
-// Package torture checks what many hosts did against what they were promised: I1 to I4, I7, I9 and
-// I13. Handlers write down the stretches of time in which their own run said that it was valid,
-// into a Journal within one process, into a Log each if there are several; Examine knows nothing
-// else, least of all from the library.
+// Package torture checks the actions of many hosts against the promises I1 to I4, I7, I9 and I13.
+// Handlers record the stretches of time in which their own run reported itself valid, in a Journal
+// within one process, or in a Log for each of several processes. Examine uses nothing else, and
+// nothing from the library.
 //
-// What it cannot see: an overlap shorter than the time between two looks of a handler, a run that
-// does not look while it works, and anything that a process would have written in the 50 ms before
-// it was killed.
+// It cannot see an overlap shorter than the time between two checks of a handler, a run that does
+// not check while it works, or what a process would have recorded in the 50 ms before it was
+// killed.
 package torture
 
 import (
@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// A Stretch is a time in which one run was valid, as its handler saw it: it asked at First and at
-// Last, and often in between.
+// A Stretch is a time in which one run was valid according to its handler, which checked at First,
+// at Last, and often in between.
 type Stretch struct {
 	Timer string
 	Slot  int
 	Fence int64
 	Host  string
-	First time.Time // on this process's monotonic clock
+	First time.Time // this process's monotonic clock
 	Last  time.Time
 }
 
@@ -31,25 +31,25 @@ type Journal struct {
 	stretches []Stretch
 }
 
-// Add writes one stretch down.
+// Add records one stretch.
 func (j *Journal) Add(s Stretch) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.stretches = append(j.stretches, s)
 }
 
-// All returns what was written down so far.
+// All returns the recorded stretches.
 func (j *Journal) All() []Stretch {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.stretches)
 }
 
-// maxGap is the longest gap between two observations of a handler that still count as one stretch.
-// After a longer gap it is unknown whether the run was valid in between.
+// maxGap is the longest gap between two checks of a handler that still counts as one stretch. After
+// a longer gap, it is unknown whether the run was valid in between.
 const maxGap = 60 * time.Millisecond
 
-// Witness follows a run as long as it is valid and watching is true, and writes its stretches down.
+// Witness follows a run while it is valid and watching returns true, and records its stretches.
 func (j *Journal) Witness(s Stretch, valid func() bool, watching func() bool, pause func()) {
 	open := false
 	for watching() {
@@ -72,16 +72,16 @@ func (j *Journal) Witness(s Stretch, valid func() bool, watching func() bool, pa
 	}
 }
 
-// A Verdict is what the checker found.
+// A Verdict is the result of the checker.
 type Verdict struct {
 	Runs             int // distinct fences
-	OverLimit        int // moments at which one more valid run began than the limit allows
+	OverLimit        int // times one more valid run started than the limit allows
 	SameSlot         int // two valid runs in one slot
-	FenceRegressions int // a later run of a slot with a fence that is not higher
+	FenceRegressions int // later runs of a slot without a higher fence
 	Examples         []string
 }
 
-// Check goes through the journal. limits has the limit of each timer.
+// Check checks the journal. limits has the limit of each timer.
 func (j *Journal) Check(limits map[string]int) Verdict {
 	all := j.All()
 	if len(all) == 0 {

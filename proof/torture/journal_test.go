@@ -12,7 +12,7 @@ func stretch(slot int, fence int64, from, to int) Stretch {
 		First: start.Add(time.Duration(from) * time.Millisecond), Last: start.Add(time.Duration(to) * time.Millisecond)}
 }
 
-// The checker finds each kind of violation, and reports none where there is none.
+// The checker finds each kind of violation, and reports none if there is none.
 func TestCheck(t *testing.T) {
 	for _, c := range []struct {
 		name                  string

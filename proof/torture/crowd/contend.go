@@ -13,14 +13,13 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// Contend has workers take and release the slots of one name as fast as they can, and now and then
-// leave one to expire, as a host that dies does. It fails if a slot ever has two holders, if the
-// fences of a slot do not grow, if a grant says PreviousExpired of a slot that was released, or
-// does not of one that was left to expire, and if an attempt is refused as full while there were
-// never more holders than slots. Half of the releases say that the work succeeded.
+// Contend makes workers acquire and release the slots of one name as fast as they can, and
+// sometimes leave one to expire, as a dead host does. It fails if a slot ever has two holders, if
+// the fences of a slot do not grow, if PreviousExpired is wrong in a grant, or if an attempt is
+// refused as full although there were always free slots. Half of the releases report success.
 //
-// A worker is recorded as the holder from its grant until just before its release, or until the
-// earliest end of its lease: whoever else is granted the slot meanwhile has it too early.
+// A worker counts as the holder from its grant until just before its release, or until the earliest
+// end of its lease. If another worker is granted the slot meanwhile, it was granted too early.
 func Contend(t testing.TB, open func() dlock.DistributedLock, slots, workers, attempts int) {
 	t.Helper()
 	const ttl = 2 * time.Second
@@ -28,22 +27,22 @@ func Contend(t testing.TB, open func() dlock.DistributedLock, slots, workers, at
 	var mu sync.Mutex
 	type holding struct {
 		token string
-		until time.Time // until then it is surely held
+		until time.Time // certainly held until then
 	}
 	held := make([]holding, slots)
 	fences := make([]dlock.Fence, slots)
 	type ending struct {
 		abandoned bool
-		at        time.Time // until then its lease cannot have ended by itself
+		at        time.Time // its lease cannot have ended on its own before then
 	}
-	endings := make([]ending, slots) // of the last grants
+	endings := make([]ending, slots) // of the latest grants
 	var granted, refused, left, abandoned int
 	left = attempts
 
 	work := func(store dlock.DistributedLock) {
 		for {
 			mu.Lock()
-			left-- // they go on until there was contention
+			left-- // workers continue until there was contention
 			done := left < 0 && (workers <= slots || granted > 0 && refused > 0 || left < -20*attempts)
 			abandon := !done && mrand.IntN(200) == 0 && (workers > slots || abandoned < slots-workers)
 			mu.Unlock()

@@ -1,5 +1,5 @@
-// Package crowd lets several hosts of one process fight for the slots of one name while a test
-// breaks the store under them, and watches I1, I2 and I4.
+// Package crowd makes several hosts in one process compete for the slots of one name while a test
+// breaks the store, and checks I1, I2 and I4.
 package crowd
 
 import (
@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// Name is the semaphore that the crowd fights for, and Slots how many it has.
+	// Name is the semaphore's name, and Slots its number of slots.
 	Name  = "crowd"
 	Slots = 3
 )
 
-// A Crowd is hosts with four workers each, who take, hold and release slots for as long as the test
-// lasts, now and then for longer than their lease.
+// A Crowd is hosts with four workers each. They acquire, hold and release slots for the duration of
+// the test, sometimes holding them for longer than their lease.
 type Crowd struct {
 	t       *testing.T
 	opts    dlock.SessionOptions
@@ -34,15 +34,16 @@ type Crowd struct {
 	workers sync.WaitGroup
 
 	granted atomic.Int64
-	refused atomic.Int64 // quarantine
+	refused atomic.Int64 // by quarantine
 
 	mu       sync.Mutex
-	slowest  time.Duration              // of all calls to a session
+	slowest  time.Duration              // longest session call
 	overdue  []string                   // calls that took longer than StoreTimeout
 	lastSeen map[*dlock.Lease]time.Time // when it was last valid
 }
 
-// Gather starts a crowd of one host per store. Their names in Stretches are host0, host1 and so on.
+// Gather starts a crowd with one host per store. In Stretches, the hosts are named host0, host1 and
+// so on.
 func Gather(t *testing.T, opts dlock.SessionOptions, stores ...dlock.DistributedLock) *Crowd {
 	t.Helper()
 	c := &Crowd{t: t, opts: opts, late: testkit.MeasureLateness(t, 10*time.Millisecond), stop: make(chan struct{}),
@@ -105,7 +106,7 @@ func (c *Crowd) going() bool {
 	}
 }
 
-// took notes how long a call took, and whether that was too long.
+// took records the duration of a call, and whether it was too long.
 func (c *Crowd) took(since time.Time) {
 	took := time.Since(since)
 	late := c.late.Since(since)
@@ -117,8 +118,8 @@ func (c *Crowd) took(since time.Time) {
 	}
 }
 
-// Grants waits until the crowd has got n more leases. What the machine is late meanwhile is added
-// to the time that this may take.
+// Grants waits until the crowd has n more leases. The machine's lateness is added to the time
+// allowed.
 func (c *Crowd) Grants(n int64, within time.Duration) {
 	c.t.Helper()
 	from, began := c.granted.Load(), time.Now()
@@ -128,17 +129,17 @@ func (c *Crowd) Grants(n int64, within time.Duration) {
 				late, n)
 			return
 		}
-		time.Sleep(time.Millisecond) // until the next look, bounded above
+		time.Sleep(time.Millisecond) // polling interval; the loop is bounded above
 	}
 }
 
-// Refused is how many attempts met the quarantine.
+// Refused returns how many attempts were refused because of the quarantine.
 func (c *Crowd) Refused() int64 { return c.refused.Load() }
 
-// TrustOf is what a lease of the crowd is trusted for after its last renewal was sent.
+// TrustOf returns how long a lease is trusted after its last renewal was sent.
 func (c *Crowd) TrustOf() time.Duration { return c.opts.TTL - c.opts.TTL/10 }
 
-// ValidAfter counts the leases acquired before an instant and seen valid after another.
+// ValidAfter counts leases acquired before one instant and seen as valid after another.
 func (c *Crowd) ValidAfter(acquired, seen time.Time) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,8 +151,8 @@ func (c *Crowd) ValidAfter(acquired, seen time.Time) (n int) {
 	return n
 }
 
-// HeldThrough counts the stretches of a host that began before the instant and went on after its
-// trust window.
+// HeldThrough counts a host's stretches that began before an instant and continued past the trust
+// window after it.
 func (c *Crowd) HeldThrough(host string, cut time.Time) (n int) {
 	for _, s := range c.journal.All() {
 		if s.Host == host && s.First.Before(cut) && s.Last.After(cut.Add(c.TrustOf()+5*time.Millisecond)) {
@@ -161,9 +162,9 @@ func (c *Crowd) HeldThrough(host string, cut time.Time) (n int) {
 	return n
 }
 
-// Disperse ends the crowd and fails the test if there were ever more valid holders than slots, two
-// in one slot, a fence that did not grow, or a call that took longer than StoreTimeout plus 500 ms
-// plus the machine's measured lateness.
+// Disperse stops the crowd. It fails the test if there were ever more valid holders than slots, two
+// holders of one slot, a fence that did not grow, or a call that took longer than StoreTimeout plus
+// 500 ms plus the machine's measured lateness.
 func (c *Crowd) Disperse() {
 	c.t.Helper()
 	close(c.stop)

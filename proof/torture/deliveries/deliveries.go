@@ -1,8 +1,8 @@
-// Package deliveries checks what producers, relays and receivers did with the messages of an outbox
-// against what was promised, I15. It knows what they and a watch of the database have written down,
-// and what the database has in the end; and nothing from the library.
+// Package deliveries checks the actions of an outbox's producers, relays and receivers against the
+// promise I15. It uses only what they and a watch of the database have logged, and the final
+// database. It uses nothing from the library.
 //
-// What it cannot see: what a process would have written in the moment in which it was killed.
+// It cannot see what a process would have logged at the moment it was killed.
 package deliveries
 
 import (
@@ -14,56 +14,57 @@ import (
 	"github.com/tickslot/tickslot/proof/torture"
 )
 
-// Rules are what was promised.
+// Rules are the promises.
 type Rules struct {
-	// MaxAttempts is after how many attempts that fail a message is dead.
+	// MaxAttempts is the number of failed attempts after which a message is dead.
 	MaxAttempts int
-	// Within is how soon after its leader has gone a message is delivered by another relay, and
-	// Looks how soon it is delivered while nobody goes.
+	// Within bounds the time until another relay delivers after the leader has gone. Looks bounds
+	// the time until a delivery while all relays work.
 	Within, Looks time.Duration
-	// Recovers and Begins are those of torture.Wellness.
+	// Recovers and Begins are as in torture.Wellness.
 	Recovers, Begins time.Duration
 }
 
-// Figures are what an examination has found. From Lost on all must be zero.
+// Figures are the results of an examination. From Lost on, all must be zero.
 type Figures struct {
-	Changes       int   `json:"changes"` // that were committed
+	Changes       int   `json:"changes"` // committed
 	RolledBack    int   `json:"rolled_back"`
-	Messages      int   `json:"messages"` // that were committed
+	Messages      int   `json:"messages"` // committed
 	Dispatched    int   `json:"dispatched"`
 	Rejected      int   `json:"rejected"`
-	Exhausted     int   `json:"exhausted"` // their attempts were used up
+	Exhausted     int   `json:"exhausted"` // used up their attempts
 	Attempts      int   `json:"attempts"`
-	Dropped       int   `json:"dropped"` // by receivers, which had had them
+	Dropped       int   `json:"dropped"` // by receivers, as duplicates
 	Timed         int   `json:"fail_overs_timed"`
 	SlowestMillis int64 `json:"slowest_fail_over_ms"`
-	// Excused is that of torture.Excused: much of it makes Slow worthless.
+	// Excused is the result of torture.Excused. If it is large, Slow means nothing.
 	Excused float64 `json:"excused_by_looks"`
-	// Forgotten are changes that were committed, and lost with a server whose standby lacked them.
+	// Forgotten counts committed changes that were lost with a server because its standby lacked
+	// them.
 	Forgotten int `json:"lost_with_a_server"`
 
-	Lost      int `json:"lost"`      // neither delivered, nor dead as a sink has told
-	Ghosts    int `json:"ghosts"`    // of a transaction that did not commit
+	Lost      int `json:"lost"`      // neither delivered nor dead according to a sink
+	Ghosts    int `json:"ghosts"`    // from a transaction that did not commit
 	Doubled   int `json:"doubled"`   // effects
-	Overtaken int `json:"overtaken"` // messages of a key that came before an earlier one
-	Slow      int `json:"slow"`      // that were due for too long
-	Together  int `json:"together"`  // changes of which the database has a part
-	Uncounted int `json:"uncounted"` // attempts of which the database has nothing
+	Overtaken int `json:"overtaken"` // messages that came before an earlier one of their key
+	Slow      int `json:"slow"`      // due for too long
+	Together  int `json:"together"`  // changes that are only partly in the database
+	Uncounted int `json:"uncounted"` // attempts without a record in the database
 
 	Examples []string `json:"examples,omitempty"`
 }
 
-// Violations are the findings that must all be zero.
+// Violations is the sum of the findings that must be zero.
 func (f Figures) Violations() int {
 	return f.Lost + f.Ghosts + f.Doubled + f.Overtaken + f.Slow + f.Together + f.Uncounted
 }
 
-// A change names one, a name a message, and a try an attempt.
+// A change identifies a change, a name a message, and a try an attempt.
 type (
 	change struct {
 		order   string
 		version int64
-		by      string // of those with one number, all but one were rolled back
+		by      string // of transactions with one number, all but one were rolled back
 	}
 	name struct {
 		change
@@ -86,22 +87,22 @@ func (n name) before(o name) bool {
 	return n.version < o.version || n.version == o.version && n.index < o.index
 }
 
-// An examiner has what was read.
+// An examiner has the parsed lines.
 type examiner struct {
 	Figures
 	rules   Rules
 	lines   []torture.Line
-	changes map[change]int // their messages
+	changes map[change]int // number of messages per change
 	rows    map[name]torture.Message
 	tried   map[try]torture.Message
 	started map[try][]torture.Line
 	said    map[try][]torture.Line
 	effects map[name]int
-	gone    []torture.Span  // what was committed then may be lost
-	lacks   map[change]bool // what is
+	gone    []torture.Span  // changes committed then may be lost
+	lacks   map[change]bool // changes that are lost
 }
 
-// Examine goes through the lines of all logs.
+// Examine checks the lines of all logs.
 func Examine(lines []torture.Line, rules Rules) Figures {
 	e := &examiner{rules: rules, lines: slices.Clone(lines), changes: map[change]int{},
 		rows: map[name]torture.Message{}, tried: map[try]torture.Message{}, started: map[try][]torture.Line{},
@@ -159,8 +160,8 @@ func (e *examiner) read() {
 	}
 }
 
-// committed looks whether the database has the messages of each change, and the changes that
-// producers were told to be committed.
+// committed checks that the database has the messages of each change, and all changes whose commit
+// a producer logged.
 func (e *examiner) committed() {
 	for _, l := range e.lines {
 		if l.Kind != torture.Appended {
@@ -186,7 +187,7 @@ func (e *examiner) committed() {
 	}
 }
 
-// ended looks whether each message was delivered, or is dead as a sink has told.
+// ended checks that each message was delivered, or is dead according to a sink.
 func (e *examiner) ended() {
 	for n, m := range e.rows {
 		last := e.tried[try{m.Seq, m.Attempt}]
@@ -212,10 +213,11 @@ func (e *examiner) ended() {
 	}
 }
 
-// What each outcome needs that a sink has said. One that does not return in time says nothing.
+// needs is the sink result that each outcome requires. A sink that does not return in time has no
+// result.
 var needs = map[string]string{"ok": torture.Accepted, "permanent": torture.Refused}
 
-// attempt looks whether an attempt ended as its sink has said.
+// attempt checks that an attempt ended as its sink reported.
 func (e *examiner) attempt(n name, t try, last bool) {
 	tried, ok := e.tried[t]
 	if !ok {
@@ -226,7 +228,7 @@ func (e *examiner) attempt(n name, t try, last bool) {
 	if !last && tried.Outcome != "transient" {
 		e.lost("attempt %d of message %v has the outcome %q, and others follow", t.attempt, n, tried.Outcome)
 	}
-	by := func(host string) func(torture.Line) bool { // a row's number may be given twice
+	by := func(host string) func(torture.Line) bool { // a row's number may be reused
 		return func(l torture.Line) bool { return l.Host == host && nameOf(*l.Message) == n }
 	}
 	if !slices.ContainsFunc(e.started[t], by(tried.Node)) {
@@ -243,8 +245,7 @@ func (e *examiner) attempt(n name, t try, last bool) {
 	}
 }
 
-// ghosts looks for messages and effects of changes that there are not, and for effects that came
-// twice.
+// ghosts finds messages and effects of nonexistent changes, and repeated effects.
 func (e *examiner) ghosts() {
 	seen := map[name]bool{}
 	ghost := func(what string, n name) {
@@ -272,12 +273,11 @@ func (e *examiner) ghosts() {
 	}
 }
 
-// order looks whether a message came before an earlier one of its key was accepted, and whether
-// effects came in another order. What is dead may have its effect later: its sink did not return in
-// time.
+// order checks that no message came before an earlier one of its key was accepted, and that effects
+// are in order. A dead message may take effect later, if its sink did not return in time.
 func (e *examiner) order() {
 	accepted := map[name]bool{}
-	waiting := map[string][]name{} // of a key, that were appended and not accepted
+	waiting := map[string][]name{} // by key: appended and not accepted
 	for n, m := range e.rows {
 		if m.Keyed && m.State != "dead" {
 			waiting[n.order] = append(waiting[n.order], n)
@@ -289,7 +289,7 @@ func (e *examiner) order() {
 		})
 	}
 	latest := map[string]name{}
-	blamed := map[name]bool{} // once
+	blamed := map[name]bool{} // reported once
 	for _, l := range e.lines {
 		if l.Message == nil || !l.Message.Keyed || e.lacks[changeOf(*l.Message)] {
 			continue

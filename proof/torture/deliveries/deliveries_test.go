@@ -18,7 +18,7 @@ func line(kind, host string, at int64, m torture.Message) []torture.Line {
 	return []torture.Line{{Kind: kind, Host: host, At: at * ms, Message: &m}}
 }
 
-// of is the message of the change with that number, which has one.
+// of returns the only message of the change with that number.
 func of(version int64) torture.Message {
 	return torture.Message{Order: "o", Version: version, By: "p", Keyed: true, Seq: version}
 }
@@ -27,7 +27,7 @@ func changed(version int64, count int) []torture.Line {
 	return line(torture.Change, "", 1000, torture.Message{Order: "o", Version: version, By: "p", Count: count})
 }
 
-// end is what the database has of a message, whose attempts were those of the host h.
+// end returns the database rows of a message whose attempts were on the host h.
 func end(version int64, state string, outcomes ...string) []torture.Line {
 	m := of(version)
 	m.State, m.Attempt = state, len(outcomes)
@@ -41,7 +41,7 @@ func end(version int64, state string, outcomes ...string) []torture.Line {
 	return lines
 }
 
-// called is a call of a sink that has said something; "": it did not return.
+// called returns the lines of a sink call that returned said, or that did not return if said is "".
 func called(version int64, attempt int, from, to int64, said string) []torture.Line {
 	m := of(version)
 	m.Attempt = attempt
@@ -58,13 +58,14 @@ func appended(version int64, outcome string) []torture.Line {
 	return line(torture.Appended, "p", 0, torture.Message{Order: "o", Version: version, By: "p", Outcome: outcome})
 }
 
-// promoted is a standby that took over, which may lack what was committed then.
+// promoted returns the line of a standby that took over. It may lack what was committed in that
+// time.
 func promoted(from, to int64) []torture.Line {
 	return []torture.Line{{Kind: torture.Fault, Fault: torture.Promoted, Target: torture.Commits, At: to * ms,
 		First: from * ms, Last: to * ms}}
 }
 
-// good is a message that was delivered at once.
+// good returns the lines of a message that was delivered at once.
 func good(version, from, to int64) [][]torture.Line {
 	return [][]torture.Line{changed(version, 1), end(version, "dispatched", "ok"),
 		called(version, 1, from, to, torture.Accepted), effect(version)}
@@ -77,7 +78,7 @@ func joined(lists ...[][]torture.Line) (all [][]torture.Line) {
 	return all
 }
 
-// Fails when any of the things that it names is not looked for, or is found where it is not.
+// Fails when one of the named violations is not found, or is reported where there is none.
 func TestExamine(t *testing.T) {
 	one := Figures{Changes: 1, Messages: 1, Dispatched: 1, Attempts: 1}
 	with := func(f Figures, more func(*Figures)) Figures { more(&f); return f }
@@ -177,8 +178,8 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-// Fails when it is not counted for how long nobody is blamed because the watch had no answer, as in
-// package owners.
+// Fails when the time that is excused because the watch got no answer is not counted, as in package
+// owners.
 func TestExamineExcused(t *testing.T) {
 	lines := []torture.Line{{Kind: torture.Looked, Last: ms},
 		{Kind: torture.Looked, First: 40_000 * ms, Last: 40_001 * ms}}
@@ -192,10 +193,9 @@ func TestExamineExcused(t *testing.T) {
 	}
 }
 
-// Fails when a message that waits for too long is not found, or a relay is blamed that was not
-// well.
+// Fails when a message that waits too long is not found, or a relay is blamed that was not well.
 func TestExamineFailOvers(t *testing.T) {
-	// awake is a relay that says so all the time.
+	// awake returns the lines of a relay that reports all the time.
 	awake := func(host string, from, to int64) (lines []torture.Line) {
 		for at := from; at <= to; at += 100 {
 			lines = append(lines, torture.Line{Kind: torture.Status, Host: host, At: at * ms})

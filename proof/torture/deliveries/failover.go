@@ -8,18 +8,18 @@ import (
 	"github.com/tickslot/tickslot/proof/torture"
 )
 
-// noticed is from when on messages that wait tell that their relay has gone.
+// noticed is how long messages must wait before that shows that their relay is gone.
 const noticed = time.Second
 
-// ofAll reports whether what is done to a target keeps all relays from delivering.
+// ofAll reports whether a fault of a target keeps all relays from delivering.
 func ofAll(target string) bool {
 	return target == "store" || target == "fleet" || strings.HasPrefix(target, "receiver")
 }
 
-// failOvers checks how long messages were due before a delivery began. Only time counts in which
-// some relay, the database and the receivers were all well. If one relay was stopped, killed or cut
-// off, Rules.Within is allowed, in which another one has to take over. If two were, the wait is not
-// judged: the second may have been the one that had just taken over.
+// failOvers checks how long messages were due before a delivery began. Time counts only while some
+// relay, the database and the receivers were all well. If one relay was paused, killed or cut off,
+// another must take over within Rules.Within. If two were, the wait is not judged, because the
+// second may have just taken over.
 func (e *examiner) failOvers() {
 	wellness := torture.Wellness{Recovers: e.rules.Recovers, Begins: e.rules.Begins, OfAll: ofAll}
 	well := torture.Well(e.lines, wellness)
@@ -30,7 +30,7 @@ func (e *examiner) failOvers() {
 			faults = append(faults, l)
 		}
 	}
-	timed := map[int64]bool{} // by the beginning of the fault
+	timed := map[int64]bool{} // by the start of the fault
 	for _, l := range e.lines {
 		if l.Kind != torture.Due {
 			continue
@@ -49,7 +49,7 @@ func (e *examiner) failOvers() {
 				f := during[0]
 				s.First = max(s.First, f.First)
 				allowed = max(allowed, e.rules.Within)
-				if strings.HasPrefix(f.Fault, "net_") { // it may lead on, as soon as it can
+				if strings.HasPrefix(f.Fault, "net_") { // it may continue to lead when it can
 					allowed += time.Duration(f.Last - f.First)
 				}
 			default:
@@ -79,7 +79,8 @@ func (e *examiner) failOvers() {
 	e.Timed = len(timed)
 }
 
-// parts cuts the time in which a message was due where a relay began to deliver it.
+// parts splits the time in which a message was due at the instants when a relay began to deliver
+// it.
 func (e *examiner) parts(due torture.Line) (parts []torture.Span) {
 	var cuts []int64
 	for _, l := range e.started[try{due.Message.Seq, due.Message.Attempt + 1}] {

@@ -2,11 +2,11 @@ package deliveries
 
 import "github.com/tickslot/tickslot/proof/torture"
 
-// A standby that is promoted lacks what was committed in a while before: that is lost, and nobody
-// has promised anything else. What is judged is that all else is kept, and that what the standby
-// has is delivered, whatever relays and receivers remember of the other server.
+// A promoted standby lacks what was committed shortly before. That is lost, as documented.
+// Everything else must be kept, and what the standby has must be delivered, whatever relays and
+// receivers remember of the old server.
 
-// during reports whether something that began and ended then may be lost.
+// during reports whether something in that time may be lost.
 func (e *examiner) during(first, last int64) bool {
 	for _, s := range e.gone {
 		if first < s.Last && last >= s.First {
@@ -16,7 +16,7 @@ func (e *examiner) during(first, last int64) bool {
 	return false
 }
 
-// forgotten finds the changes that are lost with a server: they were committed, or may have been,
+// forgotten finds the changes that are lost with a server: they were or may have been committed,
 // and the database has nothing of them.
 func (e *examiner) forgotten() {
 	for _, l := range e.lines {
@@ -35,7 +35,7 @@ func (e *examiner) forgotten() {
 			}
 		}
 	}
-	// A producer that was killed has not written down what it began.
+	// A killed producer has not logged what it began.
 	written := map[change]bool{}
 	for _, l := range e.lines {
 		if l.Kind == torture.Appended {
@@ -51,8 +51,8 @@ func (e *examiner) forgotten() {
 	}
 }
 
-// effectLost reports whether the effect of a message may be lost with a server: a receiver accepted
-// it then, and its relay knows that.
+// effectLost reports whether a message's effect may be lost with a server: a receiver accepted the
+// message in that time, and its relay knows it.
 func (e *examiner) effectLost(n name, t try) bool {
 	for _, l := range e.said[t] {
 		if nameOf(*l.Message) != n || l.Message.Outcome != torture.Accepted {

@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/nemesis"
 )
 
-// A client triggers runs, as long as not too many wait.
+// A client triggers runs unless too many wait.
 type client struct {
 	number int
 	door   *nemesis.Door
@@ -45,7 +45,7 @@ func runClients(spec nemesis.Spec, log *torture.Log) error {
 	return nil
 }
 
-// storeOf returns the runs that a door leads to.
+// storeOf returns the durable store behind a door.
 func storeOf(d *nemesis.Door) *durable.Store {
 	if d.Pool != nil {
 		return pgxdurable.New(d.Pool, durable.Options{})
@@ -53,8 +53,8 @@ func storeOf(d *nemesis.Door) *durable.Store {
 	return durable.SQLite(d.DB, durable.Options{})
 }
 
-// round triggers runs of each handler of which few wait. It returns n and how many transactions
-// there were.
+// round triggers runs of each handler with few waiting runs. It returns n plus the number of
+// transactions.
 func (c *client) round(n int) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -73,7 +73,7 @@ func (c *client) round(n int) int {
 	return n
 }
 
-// transaction triggers some runs, all or none, and writes down what became of them.
+// transaction triggers some runs, all or none, and logs the outcome.
 func (c *client) transaction(w work, key string) {
 	began := nemesis.Mono()
 	runs := 1 + rand.IntN(w.batch)

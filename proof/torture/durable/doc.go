@@ -1,18 +1,17 @@
-// Command durable tortures durable runs, against I14: operating-system processes as workers, a real
-// database behind them, and a nemesis that breaks both.
+// Command durable tortures durable runs, to attack I14. Operating system processes are the workers,
+// with a real database, and a nemesis breaks both.
 //
 //	go run -tags sqlite ./proof/torture/durable -store postgres,pgbouncer,sqlite -for 12m -seed 7
 //
-// Each worker is this program once more, with a real durable.Worker, behind a fault proxy of its
-// own (SQLite has none). Its handlers succeed, fail, panic, work for longer than their leases, and
-// ignore their contexts; they write down when they were called, when they returned, and in which
-// stretches of time Run.Valid was true. Clients trigger runs in transactions, some of which they
-// roll back, and write down what became of each. A standby of Postgres is promoted that lacks the
-// last seconds: only that is lost, or done again. A watch looks into the database. When all faults
-// are over and all runs have ended, what was written down and what the database has is examined by
-// package owners, which knows nothing of the library. The last line of the output is a line of
-// JSON; the exit status is 1 if anything was broken, or if too little happened to tell.
+// Each worker is another process of this program, with a real durable.Worker behind its own fault
+// proxy (SQLite has none). Its handlers succeed, fail, panic, work for longer than their leases,
+// and ignore their contexts. They log when they were called and returned, and when Run.Valid was
+// true. Clients trigger runs in transactions, roll some of them back, and log the outcome of each.
+// A Postgres standby that lacks the last seconds is promoted: only these may be lost or repeated. A
+// watch reads the database. When all faults are over and all runs have ended, package owners, which
+// knows nothing of the library, checks the logs and the database. The last line of the output is
+// JSON. The exit status is 1 if a promise was broken, or if too little happened.
 //
-// The seed decides what is done to whom, when and for how long (-plan prints it), not what comes of
-// it. What it cannot do: lose power, or set clocks.
+// The seed determines the target, time and duration of each fault (-plan prints them), but not the
+// consequences. The program cannot simulate power loss, or set clocks.
 package main

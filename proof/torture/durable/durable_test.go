@@ -19,7 +19,7 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/owners"
 )
 
-// The processes of a torture are this program.
+// The processes of a torture run this test binary.
 func TestMain(m *testing.M) {
 	if text := os.Getenv(nemesis.SpecEnv); text != "" {
 		if err := runRole(text); err != nil {
@@ -31,8 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// tortured tortures for a short time, and wants that nothing is broken, and that something was
-// done.
+// tortured runs a short torture, and fails the test if a promise is broken or nothing was done.
 func tortured(t *testing.T, kind string, length time.Duration) {
 	t.Helper()
 	r := run(t.Context(), kind, t.TempDir(), uint64(time.Now().UnixNano()), length,
@@ -43,10 +42,10 @@ func tortured(t *testing.T, kind string, length time.Duration) {
 	}
 }
 
-// Three processes on one file are killed and stopped for some seconds. It and the next two do not
-// run side by side: two databases at once keep workers from reclaiming in time.
+// Three processes on one file are killed and paused for some seconds. This and the next two tests
+// do not run in parallel, because two databases at once keep workers from reclaiming in time.
 //
-// Fails when durable loses or doubles a run, or the torture does not come to its end.
+// Fails when package durable loses or repeats a run, or the torture does not end.
 func TestTortureOfAFile(t *testing.T) {
 	testkit.SkipShort(t)
 	tortured(t, "sqlite", 5*time.Second)
@@ -65,7 +64,7 @@ func TestTortureBehindPgBouncer(t *testing.T) {
 	tortured(t, "pgbouncer", 20*time.Second)
 }
 
-// Fails when a plan depends on anything but its seed, or four minutes of it leave out a fault.
+// Fails when a plan depends on more than its seed, or four minutes of it omit a fault.
 func TestPlan(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"postgres", "pgbouncer", "sqlite"} {
@@ -95,7 +94,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// Fails when a torture that did next to nothing passes, or one that did enough does not.
+// Fails when a torture that did almost nothing passes, or one that did enough does not.
 func TestTooWeak(t *testing.T) {
 	t.Parallel()
 	weak := report{}

@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/owners"
 )
 
-// What a torture must at least do to tell anything, for each minute of it.
+// These are the least counts per minute for a meaningful torture.
 const (
 	leastRuns      = 5000
 	leastFaults    = 12
@@ -22,7 +22,7 @@ const (
 	leastTimed     = 2
 )
 
-// mostExcused is for which share of the time looks may excuse all.
+// mostExcused is the largest share of time that unanswered looks may excuse.
 const mostExcused = 0.25
 
 type report struct {
@@ -69,7 +69,7 @@ func runRole(text string) error {
 	}
 }
 
-// run tortures one store, for so long and until all runs have ended.
+// run tortures one store for this long, and then until all runs have ended.
 func run(ctx context.Context, kind, dir string, seed uint64, length time.Duration,
 	timing Timing) (r report) {
 	r = report{Store: kind, Seed: seed, Workers: hostsOf(kind)}
@@ -100,7 +100,7 @@ func run(ctx context.Context, kind, dir string, seed uint64, length time.Duratio
 	return r
 }
 
-// demand notes what there was too little of.
+// demand records which counts are too small.
 func (r *report) demand(length time.Duration) {
 	for what, weak := range map[string]bool{
 		"runs":           float64(r.Runs) < leastRuns*length.Minutes(),

@@ -12,10 +12,10 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/nemesis"
 )
 
-// doors are the ways of the clients to the database.
+// doors is the number of the clients' connections to the database.
 const doors = 2
 
-// hostsOf is how many workers there are. The processes of SQLite share one lock.
+// hostsOf returns the number of workers. The processes of SQLite share one lock.
 func hostsOf(kind string) int {
 	if kind == "sqlite" {
 		return 3
@@ -23,7 +23,7 @@ func hostsOf(kind string) int {
 	return 5
 }
 
-// plan draws the faults of one database's torture from a seed, and nothing else.
+// plan draws the faults for one database from a seed, and from nothing else.
 func plan(kind string, seed uint64, length, lease time.Duration) []nemesis.Fault {
 	var tracks []nemesis.Track
 	track := func(number uint64, target string, mean time.Duration, deck []string, first ...string) {
@@ -53,16 +53,16 @@ func plan(kind string, seed uint64, length, lease time.Duration) []nemesis.Fault
 	return nemesis.Plan(seed, length, tracks...)
 }
 
-// lasts is how long a fault lasts.
+// lasts returns the duration of a fault.
 func lasts(kind string, random *rand.Rand, lease time.Duration) time.Duration {
 	switch kind {
 	case "host_kill", "host_drain", "net_reset", "store_connections_killed":
 		return 0
-	case "host_stop", "net_black_hole", "net_stranded": // mostly beyond what a lease lasts
+	case "host_stop", "net_black_hole", "net_stranded": // mostly longer than a lease
 		return lease*8/10 + nemesis.UpTo(random, 2*lease)
-	case "fleet_kill": // ticks are missed
+	case "fleet_kill": // so that ticks are missed
 		return nemesis.UpTo(random, 2*lease)
-	case torture.Promoted: // it lacks so much
+	case torture.Promoted: // the standby lacks this much time
 		return time.Second + nemesis.UpTo(random, 2*time.Second)
 	case "net_fading":
 		return lease/2 + nemesis.UpTo(random, lease/4)

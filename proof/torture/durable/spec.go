@@ -10,13 +10,13 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/owners"
 )
 
-// A Timing is how quick a torture is.
+// A Timing sets the speed of a torture.
 type Timing struct{ Lease time.Duration }
 
-// Poll is how often a worker looks.
+// Poll returns a worker's poll interval.
 func (t Timing) Poll() time.Duration { return t.Lease / 3 }
 
-// Call is how long a call to the database may take.
+// Call returns the timeout of a database call.
 func (t Timing) Call() time.Duration { return t.Lease / 3 }
 
 const (
@@ -24,24 +24,24 @@ const (
 	maxActive = 24
 )
 
-// A work is a handler and how many runs of it wait at most.
+// A work is a handler and the maximum number of its waiting runs.
 type work struct {
 	name    string
 	options durable.HandlerOptions
 	backlog int64
-	batch   int // how many a client triggers at a time
+	batch   int // number of runs that a client triggers at a time
 }
 
 var works = []work{
-	// It does nothing, so that there are many.
+	// Does nothing, so there are many.
 	{"noop", durable.HandlerOptions{MaxConcurrency: 18}, 600, 60},
-	// It works for a while, up to two leases, and may ignore the end of its context.
+	// Works for a while, up to two leases, and may ignore the end of its context.
 	{"long", durable.HandlerOptions{MaxConcurrency: 8, Retry: retry}, 8, 3},
-	// It fails more often than not: with an error, a panic, or a wish to be called again later.
+	// Fails more often than it succeeds: with an error, a panic, or a request for a later retry.
 	{"flaky", durable.HandlerOptions{MaxConcurrency: 3, Retry: retry}, 20, 5},
-	// It gives up on purpose.
+	// Gives up on purpose.
 	{"doomed", durable.HandlerOptions{MaxConcurrency: 2, Retry: retry}, 20, 3},
-	// It is called for the ticks of schedules.
+	// Handles the ticks of schedules.
 	{"ticking", durable.HandlerOptions{MaxConcurrency: 5, Retry: retry}, 0, 0},
 }
 
@@ -61,7 +61,7 @@ var cadences = []cadence{
 	{"skipped", 500 * time.Millisecond, durable.CatchUp{Policy: durable.CatchUpSkip}},
 }
 
-// rules are what was promised.
+// rules returns the promises.
 func (t Timing) rules() owners.Rules {
 	r := owners.Rules{Limits: map[string]int{}, MaxActive: maxActive, MaxRuns: maxRuns, Lease: t.Lease,
 		// The jitter of a poll, two looks of the watch, and a call.

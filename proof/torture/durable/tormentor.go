@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/nemesis"
 )
 
-// patience is how long, after all faults, the runs that are left may take.
+// patience is how long the remaining runs may take after all faults.
 const patience = 2 * time.Minute
 
 // A tormentor has the workers and the database of one torture.
@@ -58,7 +58,7 @@ func newTormentor(kind, dir string, timing Timing) (t *tormentor, err error) {
 	return t, t.crew.AddClients(doors)
 }
 
-// close ends what is left.
+// close stops the remaining processes.
 func (t *tormentor) close() {
 	t.crew.Close()
 	if t.watch != nil {
@@ -69,7 +69,7 @@ func (t *tormentor) close() {
 	}
 }
 
-// torment carries out the plan, and then waits until all that was triggered has ended.
+// torment performs the plan, then waits until all triggered runs have ended.
 func (t *tormentor) torment(ctx context.Context, faults []nemesis.Fault, length time.Duration) error {
 	looking, stop := context.WithCancel(context.Background())
 	var all sync.WaitGroup
@@ -79,7 +79,7 @@ func (t *tormentor) torment(ctx context.Context, faults []nemesis.Fault, length 
 	t.crew.KeepUp(looking, &all)
 	t.crew.Torment(ctx, faults, length)
 	t.crew.EndClients()
-	// From now on ticks have no runs, and are accounted for all the same.
+	// From now on, ticks have no runs but are still accounted for.
 	control := storeOf(t.watch.door).Control()
 	for _, c := range cadences {
 		err := testkit.Poll(30*time.Second, "pause "+c.name, func(ctx context.Context) error {
@@ -90,13 +90,13 @@ func (t *tormentor) torment(ctx context.Context, faults []nemesis.Fault, length 
 		}
 	}
 	err := t.watch.finished(patience)
-	time.Sleep(t.timing.rules().TicksWithin) // what was due before is accounted for
+	time.Sleep(t.timing.rules().TicksWithin) // earlier ticks are accounted for by then
 	ticks, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	return errors.Join(err, t.watch.ticks(ticks))
 }
 
-// end shuts down all workers, and writes down what the database has.
+// end stops all workers cleanly, and logs the database's contents.
 func (t *tormentor) end() error {
 	t.crew.End("worker")
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -20,16 +20,16 @@ const (
 	tableOfAttempts = durable.DefaultTableName + "_attempts"
 )
 
-// A watch looks into the database, which it reaches by a way that nobody disturbs.
+// A watch reads the database through a connection without faults.
 type watch struct {
 	door    *nemesis.Door
-	bounced *nemesis.Door // through the PgBouncer, aside of the workers; nil: there is none
+	bounced *nemesis.Door // through PgBouncer, with a separate pool, or nil
 	log     *torture.Log
 
 	expired map[[2]int64]*torture.Line // by run and attempt
 }
 
-// micros is an expression for an instant in microseconds.
+// micros returns an SQL expression for an instant in microseconds.
 func (w *watch) micros(column string) string {
 	switch {
 	case w.door.Pool == nil && column == "now":
@@ -58,7 +58,7 @@ func (w *watch) run(ctx context.Context, all *sync.WaitGroup) {
 	})
 }
 
-// look reads what is running, and whose leases have ended.
+// look reads the current runs and expired leases.
 func (w *watch) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -92,14 +92,14 @@ func (w *watch) look(ctx context.Context) {
 	}
 	w.log.Write(l)
 	for k, line := range w.expired {
-		if !seen[k] { // it was reclaimed, or its worker has renewed or finished it after all
+		if !seen[k] { // it was reclaimed, or its worker has renewed or finished it
 			w.log.Write(*line)
 			delete(w.expired, k)
 		}
 	}
 }
 
-// ticks writes down what the database has counted of the ticks.
+// ticks logs the database's counts of ticks.
 func (w *watch) ticks(ctx context.Context) error {
 	rows, err := w.door.DB.QueryContext(ctx, "SELECT name, ticks_queued, ticks_coalesced + ticks_skipped + "+
 		"ticks_paused, "+w.micros("next_due_at")+", "+w.micros("now")+" FROM "+durable.DefaultTableName+
@@ -128,7 +128,7 @@ func (w *watch) ticks(ctx context.Context) error {
 	return errors.Join(err, rows.Err())
 }
 
-// registered waits until all schedules have their first tick, and writes that down.
+// registered waits until all schedules have their first tick, and logs that.
 func (w *watch) registered() error {
 	return testkit.Poll(30*time.Second, "the schedules have ticks", func(ctx context.Context) error {
 		var n int
@@ -144,7 +144,7 @@ func (w *watch) registered() error {
 	})
 }
 
-// finished waits until nothing is left to do.
+// finished waits until all work is done.
 func (w *watch) finished(limit time.Duration) error {
 	return testkit.Poll(limit, "all runs have ended", func(ctx context.Context) error {
 		var n int
@@ -157,7 +157,7 @@ func (w *watch) finished(limit time.Duration) error {
 	})
 }
 
-// rows writes down all that the database has in the end.
+// rows logs the final contents of the database.
 func (w *watch) rows(ctx context.Context) error {
 	rows, err := w.door.DB.QueryContext(ctx, "SELECT id, handler, coalesce(schedule, ''), coalesce("+
 		w.micros("due_at")+", 0), state, attempt, coalesce(key, '') FROM "+tableOfRuns)

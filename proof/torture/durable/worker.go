@@ -18,18 +18,17 @@ import (
 )
 
 const (
-	// lookAt is how often a handler asks whether its run is valid, and piece how often it writes
-	// that down: what is not written when it is killed is lost.
+	// lookAt is how often a handler checks whether its run is valid, and piece how often it logs
+	// that. What is not logged when the process is killed is lost.
 	lookAt = 5 * time.Millisecond
 	piece  = 50 * time.Millisecond
-	// gap is how long a handler may be out of sight: longer, and nobody knows whether it was valid
-	// in between.
+	// gap is the longest time between two checks for which the run counts as valid in between.
 	gap = 60 * time.Millisecond
-	// statusEvery is how often a worker says that it is awake.
+	// statusEvery is how often a worker reports that it is awake.
 	statusEvery = 100 * time.Millisecond
 )
 
-// A registration hears in the log of a worker when it has registered.
+// A registration detects in a worker's log that it has registered.
 type registration struct {
 	log   *torture.Log
 	heard sync.Once
@@ -38,7 +37,7 @@ type registration struct {
 func (r *registration) Enabled(context.Context, slog.Level) bool { return true }
 
 func (r *registration) Handle(_ context.Context, line slog.Record) error {
-	if line.Message == "durable: materialize cycle starting" { // the loops start when that is done
+	if line.Message == "durable: materialize cycle starting" { // the loops start after registration
 		r.heard.Do(func() { r.log.Write(torture.Line{Kind: torture.Registered}) })
 	}
 	return nil
@@ -48,7 +47,7 @@ func (r *registration) WithAttrs([]slog.Attr) slog.Handler { return r }
 
 func (r *registration) WithGroup(string) slog.Handler { return r }
 
-// runWorker is a worker until it is told to drain.
+// runWorker runs a worker until it is told to drain.
 func runWorker(spec nemesis.Spec, log *torture.Log) error {
 	d, err := nemesis.Open(spec.Ways[0])
 	if err != nil {
@@ -86,14 +85,14 @@ func runWorker(spec nemesis.Spec, log *torture.Log) error {
 			log.Write(torture.Line{Kind: torture.End})
 			if _, stuck := errors.AsType[*durable.StuckError](err); stuck ||
 				err != nil && strings.Contains(err.Error(), "could not be written") {
-				return nil // its runs are run again elsewhere
+				return nil // other workers repeat its runs
 			}
 			return err
 		}
 	}
 }
 
-// hooks write down which results count, as the database has told the worker.
+// hooks log which results count, according to the database's answer to the worker.
 func hooks(log *torture.Log) durable.Hooks {
 	counted := func(r durable.RunInfo, outcome durable.Outcome) {
 		log.Write(torture.Line{Kind: torture.Counted, Work: &torture.Work{ID: r.ID, Attempt: r.Attempt,
@@ -102,14 +101,14 @@ func hooks(log *torture.Log) durable.Hooks {
 	return durable.Hooks{
 		AttemptFailed: func(i durable.AttemptInfo) { counted(i.RunInfo, i.Outcome) },
 		RunEnded: func(i durable.RunResult) {
-			if i.Outcome != durable.OutcomeLeaseLost { // that is another worker's
+			if i.Outcome != durable.OutcomeLeaseLost { // otherwise it is another worker's
 				counted(i.RunInfo, i.Outcome)
 			}
 		},
 	}
 }
 
-// handle is every handler.
+// handle is the handler for all works.
 func handle(ctx context.Context, r *durable.Run, log *torture.Log, lease time.Duration) (err error) {
 	w := newWitness(ctx, r, log)
 	outcome := "error"
@@ -149,16 +148,16 @@ func handle(ctx context.Context, r *durable.Run, log *torture.Log, lease time.Du
 	return err
 }
 
-// A witness writes down when an attempt was valid.
+// A witness logs when an attempt was valid.
 type witness struct {
 	ctx    context.Context
 	run    *durable.Run
 	log    *torture.Log
-	first  int64 // of the piece that is open; 0: none is
+	first  int64 // start of the open piece, or 0
 	last   int64
-	looked int64         // when it last looked
-	untold time.Duration // time awake, not valid and not told
-	told   bool          // it was said that it is not
+	looked int64         // time of the latest check
+	untold time.Duration // time awake while not valid and not told
+	told   bool          // logged as not told
 }
 
 func newWitness(ctx context.Context, r *durable.Run, log *torture.Log) *witness {
@@ -179,7 +178,7 @@ func (w *witness) line(kind, outcome string) {
 	w.log.Write(torture.Line{Kind: kind, Work: of, First: w.first, Last: w.last})
 }
 
-// work looks for so long, or until overstay after the end of the context.
+// work checks for a duration, or until overstay after the end of the context.
 func (w *witness) work(length, overstay time.Duration) error {
 	began := time.Now()
 	var told time.Time
@@ -191,16 +190,16 @@ func (w *witness) work(length, overstay time.Duration) error {
 		switch {
 		case !told.IsZero() && time.Since(told) >= overstay:
 			return context.Cause(w.ctx)
-		// if the lease was lost, the context must end
+		// If the lease was lost, the context must end.
 		case told.IsZero() && time.Since(began) > length && w.untold == 0:
 			return nil
 		}
-		time.Sleep(lookAt) // it works
+		time.Sleep(lookAt) // simulated work
 	}
 }
 
-// look asks once. What it learns holds for the moment before it asked: a run that is valid has been
-// so since it began.
+// look checks once. The result holds for the moment before the check, because a run that is valid
+// has been valid since it started.
 func (w *witness) look() {
 	now := nemesis.Mono()
 	valid := w.run.Valid()
@@ -221,7 +220,7 @@ func (w *witness) look() {
 	}
 }
 
-// suspect counts how long the run has not been told. Time in which this process was stopped does
+// suspect measures how long the run has not been told. Time in which this process was paused does
 // not count.
 func (w *witness) suspect(untold bool, now int64) {
 	passed := min(time.Duration(now-w.looked), gap)
@@ -236,7 +235,7 @@ func (w *witness) suspect(untold bool, now int64) {
 	}
 }
 
-// write writes the open piece, if there is one.
+// write logs the open piece, if there is one.
 func (w *witness) write() {
 	if w.first != 0 {
 		w.line(torture.Seen, "")

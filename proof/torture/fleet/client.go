@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	// clientsPerDoor share one way to the store.
+	// clientsPerDoor is the number of clients that share a connection to the store.
 	clientsPerDoor = 3
-	// round is how long a name is used: the check of a long history would take too long.
+	// round is how long a name is used, because checking a long history would take too long.
 	round = 2 * time.Second
 )
 
-// A client calls the store directly, with leases so short that it often loses them, and records the
+// A client calls the store directly, with leases so short that it often loses them, and logs the
 // answers.
 type client struct {
 	number  int
@@ -36,14 +36,14 @@ type client struct {
 	log     *torture.Log
 	wait    time.Duration
 	ids     *atomic.Int64
-	repeats bool // the driver repeats a call whose connection broke, as that of a Cluster does
+	repeats bool // the driver repeats a call whose connection broke, as for a Cluster
 }
 
 func runClients(spec Spec, log *torture.Log) error {
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
 		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-			stop() // there is but one command
+			stop() // there is only one command
 		}
 	}()
 	var all sync.WaitGroup
@@ -70,7 +70,7 @@ func runClients(spec Spec, log *torture.Log) error {
 
 func sleep(least, most time.Duration) { time.Sleep(least + mrand.N(most-least)) }
 
-// turn is one lease.
+// turn takes one lease through its life.
 func (c *client) turn() {
 	number := nemesis.Mono() / int64(round)
 	g := driver.Grant{Name: fmt.Sprint("torture:", number), Slots: 1 + int(number)%linear.Slots, Token: rand.Text(),
@@ -78,7 +78,7 @@ func (c *client) turn() {
 	switch result := c.acquire(&g); {
 	case result == "unknown" && mrand.IntN(2) == 0:
 		sleep(50*time.Millisecond, 150*time.Millisecond)
-		if c.acquire(&g) != "ok" { // the same token: the same grant
+		if c.acquire(&g) != "ok" { // the same token gets the same grant
 			c.giveUp(g)
 			return
 		}
@@ -95,25 +95,25 @@ func (c *client) turn() {
 		c.hold()
 	}
 	if mrand.IntN(6) == 0 {
-		return // it forgets to
+		return // it does not release
 	}
 	c.release(g)
-	if mrand.IntN(6) == 0 { // it does not know that it has
+	if mrand.IntN(6) == 0 { // as if it did not know the result
 		sleep(0, 20*time.Millisecond)
 		c.extend(g)
 		c.release(g)
 	}
 }
 
-// giveUp releases what the store may have granted, and waits: calls over a network that is down
-// return at once, and each call with an unknown outcome doubles the number of histories to check.
+// giveUp releases what the store may have granted, and waits. Calls over a broken network return at
+// once, and each call with an unknown outcome doubles the number of histories to check.
 func (c *client) giveUp(g driver.Grant) {
 	c.release(g)
 	sleep(300*time.Millisecond, 600*time.Millisecond)
 }
 
-// hold works for a while, now and then for longer than the lease lasts: nothing else shows whether
-// a store looks at tokens.
+// hold works for a while, sometimes for longer than the lease. Nothing else shows whether a store
+// compares tokens.
 func (c *client) hold() {
 	if mrand.IntN(5) == 0 {
 		sleep(clientTTL, clientTTL*3/2)
@@ -132,7 +132,7 @@ func (c *client) acquire(g *driver.Grant) string {
 		}
 		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
 			if no.Reason != dlock.ReasonFull {
-				return string(no.Reason), nil // it says nothing of slots
+				return string(no.Reason), nil // the error does not name slots
 			}
 			return "no", nil
 		}

@@ -10,20 +10,20 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/nemesis"
 )
 
-// clocksStep is the fault in which the clocks of all hosts and of the store are set by so much, and
-// back: they are on one machine, or follow one wrong server.
+// clocksStep is the fault that sets the clocks of all hosts and of the store by the same amount,
+// and back, as if they were on one machine or followed one wrong server.
 const clocksStep = "clocks_step_together"
 
-// together is for how long these clocks are wrong: long enough for claims, runs and leases.
+// together is how long these clocks are wrong: long enough for claims, runs and leases.
 const together = 4 * time.Second
 
-// steps are by how much, forward or back. They are whole seconds, as those of a host's clock are.
+// steps are the amounts, forward or back. They are whole seconds, like those of wallClock.
 var steps = []time.Duration{2 * time.Second, 10 * time.Minute, 2 * time.Hour}
 
-// stepClocks has the clocks step on and back again. When they are set on, leases end early for the
-// store, and when they are set back, ticks of that time may start again (proof/faults.md): that
-// is excused. What is demanded is that all timers run again afterwards, and all else that is
-// demanded always; but a store that loses its data knows no fence of when its clock was ahead.
+// stepClocks sets the clocks and resets them. After a step ahead, leases end early for the store,
+// and after a step back, ticks of that time may start again (proof/faults.md); both are excused.
+// All timers must run again afterwards, and all other promises must hold. A store that loses its
+// data does not know the fences from when its clock was ahead.
 func (t *tormentor) stepClocks(by time.Duration) error {
 	s, ok := t.store.(*redisStore)
 	if !ok {
@@ -40,7 +40,7 @@ func (t *tormentor) stepClocks(by time.Duration) error {
 	return err
 }
 
-// step sets all clocks on, or back, so that they are so far ahead.
+// step sets all clocks to ahead of the correct time.
 func (t *tormentor) step(s *redisStore, by, ahead time.Duration) error {
 	from := nemesis.Mono()
 	t.clocks.Lock()

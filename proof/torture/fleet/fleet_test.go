@@ -12,8 +12,8 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/nemesis"
 )
 
-// Fails when a plan depends on anything but its seed, or a plan for half an hour leaves out a fault
-// or names one that is not implemented.
+// Fails when a plan depends on more than its seed, or a plan for half an hour omits a fault or
+// contains an unknown one.
 func TestPlan(t *testing.T) {
 	all := map[string]bool{}
 	for kind, faults := range storeFaults {
@@ -49,8 +49,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// Fails when a torture that did next to nothing passes, or one that did enough does not, or a
-// violation does.
+// Fails when a torture that did almost nothing passes, one that did enough does not, or a violation
+// passes.
 func TestTooWeak(t *testing.T) {
 	weak := report{}
 	weak.judge(nil, torture.Rules{TTL: time.Second})
@@ -97,7 +97,7 @@ func TestTooWeak(t *testing.T) {
 	}
 }
 
-// Fails when an unknown call is given up before a fault that may hold it has ended, or for the
+// Fails when an unknown call is given up before the end of a fault that may hold it, or because of
 // faults of others.
 func TestCarriedOut(t *testing.T) {
 	s := int64(time.Second)
@@ -114,7 +114,7 @@ func TestCarriedOut(t *testing.T) {
 	}
 }
 
-// Fails when the wall clock cannot be set, or another clock is set with it.
+// Fails when the wall clock cannot be set, or another clock changes with it.
 func TestWallClock(t *testing.T) {
 	w, err := newWallClock()
 	if err != nil {

@@ -29,12 +29,11 @@ import (
 )
 
 const (
-	// look is how often a handler asks whether its run is valid, and piece how often it writes that
-	// down: what is not written when it is killed is lost.
+	// look is how often a handler checks whether its run is valid, and piece how often it logs
+	// that. What is not logged when the process is killed is lost.
 	look  = 5 * time.Millisecond
 	piece = 50 * time.Millisecond
-	// gap is how long a handler may be out of sight: longer, and nobody knows whether it was valid
-	// in between.
+	// gap is the longest time between two checks for which the run counts as valid in between.
 	gap = 60 * time.Millisecond
 	// statusEvery is how often a host reports the state of its ticks.
 	statusEvery = 100 * time.Millisecond
@@ -47,7 +46,7 @@ type host struct {
 	runs  atomic.Int64
 	clock *wallClock
 
-	panics, hangs, ignores atomic.Int64 // how many handlers are to do that
+	panics, hangs, ignores atomic.Int64 // number of handlers that should do that
 }
 
 func runHost(spec Spec, log *torture.Log) error {
@@ -58,7 +57,7 @@ func runHost(spec Spec, log *torture.Log) error {
 	}
 	h.clock.jump(spec.Ahead)
 	commands := make(chan string)
-	go func() { // stays until the process ends
+	go func() { // runs until the process ends
 		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 			commands <- in.Text()
 		}
@@ -129,13 +128,13 @@ func runHost(spec Spec, log *torture.Log) error {
 		go func() { led <- h.compete(ctx, session, r) }()
 	}
 	err = h.obey(ctx, stop, scheduler, d, registry, commands, ended, &background)
-	stop() // Run may have ended by itself, because the store is set up wrongly: leaders must end, too
+	stop() // Run may return early if the store is set up wrongly; then leaders must stop, too
 	background.Wait()
 	errs := []error{err}
 	for range spec.Roles {
 		errs = append(errs, <-led)
 	}
-	_ = session.Close(context.Background()) // what the store did not answer about expires
+	_ = session.Close(context.Background()) // leases without an answer of the store expire
 	if registry != nil {
 		errs = append(errs, registry.end())
 	}
@@ -153,8 +152,7 @@ func runHost(spec Spec, log *torture.Log) error {
 			return err
 		}
 	}
-	// pgx closes a connection of the registry that was cut on a goroutine of its own, for up to
-	// 15 s.
+	// pgx closes a cut connection of the registry on a separate goroutine, for up to 15 s.
 	_ = testkit.Poll(16*time.Second, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
 	if end.Leaked = max(0, runtime.NumGoroutine()-before); end.Leaked > 0 {
 		stacks := make([]byte, 1<<20)
@@ -165,7 +163,7 @@ func runHost(spec Spec, log *torture.Log) error {
 	return nil
 }
 
-// obey carries out commands and reports the host's status, until the scheduler's Run has returned.
+// obey executes commands and reports the host's status, until the scheduler's Run has returned.
 func (h *host) obey(ctx context.Context, stop func(), scheduler *timer.Scheduler, d *door, registry *registryHost,
 	commands <-chan string, ended <-chan error, background *sync.WaitGroup) error {
 	tick := time.NewTicker(statusEvery)
@@ -178,13 +176,13 @@ func (h *host) obey(ctx context.Context, stop func(), scheduler *timer.Scheduler
 			h.log.Write(h.status(scheduler))
 		case c := <-commands:
 			word, rest, _ := strings.Cut(c, " ")
-			length, _ := time.ParseDuration(rest) // not all have one
+			length, _ := time.ParseDuration(rest) // not all commands have one
 			switch word {
 			case "drain":
 				h.log.Write(torture.Line{Kind: torture.Drain})
 				stop()
 			case "jump":
-				// First, so that no tick is seen that is not written down yet.
+				// Logged first, so that no tick is seen before its jump is logged.
 				h.log.Write(torture.Line{Kind: torture.Jump, By: int64(length)})
 				h.clock.jump(length)
 			case "panic":
@@ -209,7 +207,7 @@ func (h *host) obey(ctx context.Context, stop func(), scheduler *timer.Scheduler
 func (h *host) status(scheduler *timer.Scheduler) torture.Line {
 	at := nemesis.Mono()
 	line := torture.Line{Kind: torture.Status, At: at}
-	for _, t := range scheduler.Status().Timers { // by name, as ours
+	for _, t := range scheduler.Status().Timers { // by name, in our order
 		done := t.Started
 		for _, n := range t.Skipped {
 			done += n
@@ -219,7 +217,7 @@ func (h *host) status(scheduler *timer.Scheduler) torture.Line {
 	return line
 }
 
-// take takes one of what is to be done.
+// take decrements a counter, and reports whether it was positive.
 func take(n *atomic.Int64) bool {
 	for {
 		v := n.Load()
@@ -232,17 +230,17 @@ func take(n *atomic.Int64) bool {
 	}
 }
 
-// handle works for a while, keeps reporting whether it is valid, and misbehaves now and then.
+// handle works for a while, keeps logging whether it is valid, and sometimes misbehaves.
 func (h *host) handle(ctx context.Context, t torture.TimerLine) error {
 	r, _ := timer.RunFromContext(ctx)
 	began := time.Now()
 	period := time.Duration(t.Period)
 	work := period*4/10 + rand.N(period/2) + time.Duration(h.spec.Timing.Lingers*float64(period))
-	if t.Rated != "" { // its slots are not what it waits for
+	if t.Rated != "" { // it does not wait for slots
 		work = look + rand.N(3*look)
 	}
 	overstay := time.Duration(0)
-	if rand.IntN(12) == 0 { // it works for long, and may ignore the end of its context
+	if rand.IntN(12) == 0 { // works for long, and may ignore the end of its context
 		work = h.spec.Timing.TTL/2 + rand.N(2*h.spec.Timing.TTL)
 		overstay = h.spec.Timing.TTL * time.Duration(rand.IntN(3)) * 3 / 4
 	}
@@ -268,7 +266,7 @@ func (h *host) handle(ctx context.Context, t torture.TimerLine) error {
 	return w.work(work, overstay)
 }
 
-// compete takes part in the election of a role until ctx ends. Whoever leads does so for a while.
+// compete takes part in the election of a role until ctx ends. A leader leads for a while.
 func (h *host) compete(ctx context.Context, session *dlock.Session, r torture.TimerLine) error {
 	ttl := h.spec.Timing.TTL
 	return leader.Run(ctx, session, leader.Role{Name: r.Name, Max: r.Limit, RetryInterval: ttl / 5,
@@ -280,7 +278,7 @@ func (h *host) compete(ctx context.Context, session *dlock.Session, r torture.Ti
 		}})
 }
 
-// A leading host has nothing like a degraded run.
+// A leading host has no equivalent of a degraded run.
 type leading struct{ *leader.Term }
 
 func (leading) Degraded() bool { return false }
@@ -290,7 +288,7 @@ func (h *host) newWitness(ctx context.Context, of string, r held) witness {
 		Run: h.runs.Add(1)}}
 }
 
-// work looks for so long, or until overstay after the end of the context.
+// work checks for a duration, or until overstay after the end of the context.
 func (w *witness) work(length, overstay time.Duration) error {
 	began := time.Now()
 	var told time.Time
@@ -306,15 +304,15 @@ func (w *witness) work(length, overstay time.Duration) error {
 		switch {
 		case !told.IsZero() && time.Since(told) >= overstay:
 			return context.Cause(w.ctx)
-		// if the lease was lost, the context must end
+		// If the lease was lost, the context must end.
 		case told.IsZero() && time.Since(began) > length && w.untold == 0:
 			return nil
 		}
-		time.Sleep(look) // it works
+		time.Sleep(look) // simulated work
 	}
 }
 
-// held is a run, or a term of a leader.
+// A held is a run, or a term of a leader.
 type held interface {
 	Valid() bool
 	Degraded() bool
@@ -322,23 +320,23 @@ type held interface {
 	Fence() dlock.Fence
 }
 
-// A witness writes down when one run was valid, and when it was degraded.
+// A witness logs when one run was valid, and when it was degraded.
 type witness struct {
 	h    *host
 	r    held
 	ctx  context.Context
-	line torture.Line // the piece that is open
+	line torture.Line // the open piece
 
-	looked  int64         // when it last looked
-	untold  time.Duration // time awake, neither valid nor degraded nor cancelled
+	looked  int64         // time of the latest check
+	untold  time.Duration // time awake while neither valid nor degraded nor canceled
 	accused bool
 }
 
-// look asks once. What it learns holds for the moment before it asked: a run that is valid has been
-// so since it began.
+// look checks once. The result holds for the moment before the check, because a run that is valid
+// has been valid since it started.
 func (w *witness) look() {
 	lost := w.ctx.Err() != nil && errors.Is(context.Cause(w.ctx), dlock.ErrLost)
-	// it went on without the store, and now has a slot, for which it claimed no tick
+	// It continued without the store and now has a slot, for which it claimed no tick.
 	if fence := int64(w.r.Fence()); fence != w.line.Fence {
 		w.write()
 		w.line.Fence, w.line.Slot, w.line.Tick = fence, w.r.Slot(), 0
@@ -369,7 +367,7 @@ func (w *witness) look() {
 	}
 }
 
-// suspect counts how long the run has not been told. Time in which this process was stopped does
+// suspect measures how long the run has not been told. Time in which this process was paused does
 // not count.
 func (w *witness) suspect(untold bool, now int64) {
 	passed := min(time.Duration(now-w.looked), gap)
@@ -386,7 +384,7 @@ func (w *witness) suspect(untold bool, now int64) {
 	}
 }
 
-// write writes the open piece, if there is one.
+// write logs the open piece, if there is one.
 func (w *witness) write() {
 	if w.line.Kind == "" {
 		return

@@ -23,21 +23,21 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/nemesis"
 )
 
-// What a torture must at least do to tell anything.
+// These are the least counts for a meaningful torture.
 const (
 	leastRuns   = 500
 	leastTerms  = 20
 	leastFaults = 10
 	leastShare  = 0.2
-	// leastRateUsed is how much of a rate must be used, with the flag -rates.
+	// leastRateUsed is the share of a rate that must be used, with the flag -rates.
 	leastRateUsed = 0.95
-	// A torture of several stores does more.
+	// A torture of several stores must do more.
 	runsPerHalfHour   = 100_000
 	faultsPerHalfHour = 500
 	kindsOfSeveral    = 12
-	// doors are the ways of the clients to the store.
+	// doors is the number of the clients' connections to the store.
 	doors = 2
-	// patience is how long the check of one name may take.
+	// patience bounds the check of one name.
 	patience = 5 * time.Minute
 )
 
@@ -92,7 +92,7 @@ type report struct {
 func (r report) ok() bool { return len(r.Broken) == 0 && len(r.TooWeak) == 0 }
 
 func main() {
-	redis.SetLogger(silence{}) // go-redis tells of every connection that we break
+	redis.SetLogger(silence{}) // go-redis logs every connection that the faults break
 	if text := os.Getenv(nemesis.SpecEnv); text != "" {
 		if err := runRole(text); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -266,7 +266,7 @@ func run(ctx context.Context, kind, dir, other string, seed uint64, hosts int,
 	return r, nil
 }
 
-// judge takes in what the logs say.
+// judge examines the logs.
 func (r *report) judge(lines []torture.Line, rules torture.Rules) {
 	histories := r.linear(lines, rules)
 	f := torture.Examine(lines, rules)
@@ -303,7 +303,7 @@ func (r *report) judge(lines []torture.Line, rules torture.Rules) {
 	}
 }
 
-// linear checks the calls of the clients, name by name.
+// linear checks the clients' calls for each name.
 func (r *report) linear(lines []torture.Line, rules torture.Rules) (examples []string) {
 	ceased := carriedOut(lines)
 	var forgets []linear.Span
@@ -345,7 +345,7 @@ func (r *report) linear(lines []torture.Line, rules torture.Rules) (examples []s
 			if v := linear.Check(ops, clientTTL, forgets, patience); v != "ok" {
 				mu.Lock()
 				defer mu.Unlock()
-				if v == "unknown" { // patience was too short to tell, which is no violation
+				if v == "unknown" { // patience was too short; not a violation
 					r.LockUndecided++
 				} else {
 					r.Linearizable = false
@@ -366,11 +366,11 @@ func (r *report) linear(lines []torture.Line, rules torture.Rules) (examples []s
 	return examples
 }
 
-// underWay is how long a request may be under way although nothing holds it up.
+// underWay is how long a request may be in flight although no fault holds it up.
 const underWay = 2 * time.Second
 
-// carriedOut returns a function that says until when a call whose result is unknown may be carried
-// out: a proxy or a store that was stopped delivers later what it had.
+// carriedOut returns a function that says until when a call with an unknown result may be executed:
+// a proxy or a store that was paused delivers its data later.
 func carriedOut(lines []torture.Line) func(torture.Op) int64 {
 	var faults []torture.Line
 	for _, l := range lines {
@@ -391,7 +391,7 @@ func carriedOut(lines []torture.Line) func(torture.Op) int64 {
 	}
 }
 
-// sum is the report of all stores together.
+// sum returns the combined report of all stores.
 func sum(all []report) report {
 	if len(all) == 1 {
 		return all[0]

@@ -23,11 +23,11 @@ import (
 )
 
 const (
-	// onTheWay is how long what a killed host had sent may take to reach the store and be carried
-	// out.
+	// onTheWay is how long a killed host's last requests may take to reach the store and be
+	// executed.
 	onTheWay = 250 * time.Millisecond
-	// drainTime is how long a host may take to stop: its handlers may ignore everything for as long
-	// as MaxRunTime and a TTL.
+	// drainTime is how long a host may take to stop. Its handlers may ignore everything for
+	// MaxRunTime plus a TTL.
 	drainTime = 20 * time.Second
 )
 
@@ -35,7 +35,7 @@ const (
 type tormentor struct {
 	kind     string
 	dir      string
-	other    string // another build of this program, run by every second host; "": none
+	other    string // another build of this program for every second host, or ""
 	seed     uint64
 	store    store
 	timing   Timing
@@ -46,8 +46,8 @@ type tormentor struct {
 	clients  *nemesis.Process
 	doors    [][]*servertest.Proxy // of the clients
 
-	clocks sync.Mutex    // held while processes are started, or clocks are set
-	ahead  time.Duration // how far all of them are
+	clocks sync.Mutex    // held while processes are started or clocks are set
+	ahead  time.Duration // how far all clocks are ahead
 
 	checks sync.WaitGroup
 	hurt   sync.RWMutex // held for reading while the store is well
@@ -55,24 +55,24 @@ type tormentor struct {
 	mu     sync.Mutex
 	faults map[string]int
 	late   int      // slots of a killed host that were not free in time
-	blind  []string // hosts that did not see all others in the end
+	blind  []string // hosts that did not see all others at the end
 	broken []error
 	lastly int64 // when the last fault of the store ended
-	// when a host's clock was last set back: what it claimed ahead of time keeps others from
-	// claiming for a while
+	// When a host's clock was last set back: its claims for future ticks keep others from claiming
+	// for a while.
 	jumped time.Time
 }
 
-// A member is a host's place in the fleet: one process after the other, behind the same proxies.
+// A member is a host's place in the fleet: one process after another behind the same proxies.
 type member struct {
 	number  int
 	proxies []*servertest.Proxy
 	via     []string
-	// The registry has a way of its own, as its connections are its own.
+	// The registry has separate proxies, because it has its own connections.
 	toRegistry  []*servertest.Proxy
 	viaRegistry []string
 
-	mu    sync.Mutex // held by the fault that acts on it
+	mu    sync.Mutex // held by the fault that acts on the member
 	lives int
 	small bool
 	proc  *nemesis.Process
@@ -118,7 +118,7 @@ func (t *tormentor) begin(m *member) error {
 	spec.Ahead = t.ahead
 	p, err := nemesis.Spawn(program, t.dir, spec.Name, spec)
 	if err != nil {
-		return err // m.proc stays the one that ended, so that ensureAlive starts another
+		return err // m.proc stays the ended one, so that ensureAlive starts another
 	}
 	m.proc = p
 	return nil
@@ -128,7 +128,7 @@ func (t *tormentor) logDead(m *member) {
 	t.log.Write(torture.Line{Kind: torture.Dead, Target: m.proc.Name})
 }
 
-// do does one fault and returns when it is over.
+// do performs one fault and returns when it is over.
 func (t *tormentor) do(f nemesis.Fault) {
 	from := nemesis.Mono()
 	var err error
@@ -175,7 +175,7 @@ func (t *tormentor) do(f nemesis.Fault) {
 		Last: nemesis.Mono()})
 }
 
-// member does something to one host.
+// member performs a fault on one host.
 func (t *tormentor) member(m *member, f nemesis.Fault) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -197,7 +197,7 @@ func (t *tormentor) member(m *member, f nemesis.Fault) error {
 		return nil
 	case "host_drain":
 		return t.restart(m)
-	case "wall_clock_jump": // on, and back before long; the other way round for every other one
+	case "wall_clock_jump": // ahead, and back soon; the other way round every second time
 		by := f.For
 		if f.Pick%2 == 0 {
 			by = -by
@@ -224,7 +224,7 @@ func (t *tormentor) member(m *member, f nemesis.Fault) error {
 	}
 }
 
-// ensureAlive starts another process if a member's has ended by itself, and returns why it did.
+// ensureAlive starts another process if a member's has ended on its own, and returns the reason.
 func (t *tormentor) ensureAlive(m *member) error {
 	select {
 	case <-m.proc.Done:
@@ -245,8 +245,8 @@ func (t *tormentor) restart(m *member) error {
 	return errors.Join(err, t.begin(m))
 }
 
-// unlessSetup returns the error, or nil if the host found the store set up wrongly when it began:
-// timers must then end at once, and it is started again; a role returns that in the end.
+// unlessSetup returns the error, or nil if the host found the store set up wrongly at its start.
+// Then timers must end at once and the host is restarted; a role returns that error at the end.
 func unlessSetup(err error) error {
 	if err != nil && (strings.Contains(err.Error(), "nothing was started: the store") ||
 		strings.Contains(err.Error(), "leader: role") && strings.Contains(err.Error(), "is not set up right")) {
@@ -255,7 +255,7 @@ func unlessSetup(err error) error {
 	return err
 }
 
-// changeLimit restarts one host after the other with the other limits.
+// changeLimit restarts all hosts with the other limits, one at a time.
 func (t *tormentor) changeLimit() error {
 	var errs []error
 	for _, m := range t.members {
@@ -271,8 +271,8 @@ func (t *tormentor) network(proxies []*servertest.Proxy, f nemesis.Fault) error 
 	return nemesis.Network(proxies, f, t.timing.StoreTimeout, t.timing.TTL)
 }
 
-// freed looks whether the slots of a host that was killed are free one TTL later. A store that was
-// hurt meanwhile may have got what the host had sent later than that.
+// freed checks that the slots of a killed host are free one TTL later. If the store had a fault
+// meanwhile, it may have received the host's requests later.
 func (t *tormentor) freed(holder string, killed time.Time) {
 	since := nemesis.Mono()
 	time.Sleep(time.Until(killed.Add(t.timing.TTL + onTheWay)))
@@ -305,7 +305,7 @@ func (t *tormentor) freed(holder string, killed time.Time) {
 	}
 }
 
-// migrateOther has the other build of this program make what it needs, beside what we have made.
+// migrateOther lets the other build of this program create what it needs in addition to ours.
 func (t *tormentor) migrateOther() error {
 	p, err := nemesis.Spawn(t.other, t.dir, "other", Spec{Role: "migrate", Name: "other", Dir: t.dir,
 		Store: []StoreSpec{t.store.spec(nil)}, Timing: t.timing})
@@ -374,7 +374,7 @@ func newTormentor(kind, dir, other string, seed uint64, hosts, doors int, rates 
 	return t, nil
 }
 
-// close ends what is left.
+// close stops the remaining processes.
 func (t *tormentor) close() {
 	for _, m := range t.members {
 		if m.proc != nil {
@@ -403,8 +403,9 @@ func (t *tormentor) close() {
 	}
 }
 
-// torment carries out the plan, and then disturbs nothing until all timers must run again and for a
-// rest, and nothing but the registry from then on. It returns when they must, and when it ended.
+// torment performs the plan. Then it disturbs nothing until all timers must run again and for a
+// while, and only the registry from then on. It returns the instant from which all timers must run,
+// and the end.
 func (t *tormentor) torment(ctx context.Context, faults []nemesis.Fault,
 	length, rest time.Duration) (settled, until int64) {
 	nemesis.CarryOut(ctx, faults, length, t.do)
@@ -423,7 +424,7 @@ func (t *tormentor) torment(ctx context.Context, faults []nemesis.Fault,
 	return settled, until
 }
 
-// end shuts down all processes.
+// end stops all processes cleanly.
 func (t *tormentor) end() {
 	var all sync.WaitGroup
 	for _, m := range t.members {

@@ -15,11 +15,11 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// watched is how many leases look on while a node hangs.
+// watched is the number of leases watched while a node hangs.
 const watched = 60
 
-// nodeStop has a master and its replica hang, so that nobody takes over, and looks whether leases
-// on the other nodes were lost by it.
+// nodeStop makes a master and its replica hang, so that no node takes over, and checks whether
+// leases on other nodes were lost.
 func (c *clusterStore) nodeStop(master *redistest.Server, length time.Duration) (err error) {
 	d, err := open(c.spec(nil), c.timing())
 	if err != nil {
@@ -44,7 +44,7 @@ func (c *clusterStore) nodeStop(master *redistest.Server, length time.Duration) 
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	for i := range watched { // after a failover each name waits for a quarantine
+	for i := range watched { // after a failover, each name waits for a quarantine
 		all.Go(func() { leases[i], errs[i] = session.Mutex(fmt.Sprintf("watched-%d", i)).Acquire(ctx) })
 	}
 	all.Wait()

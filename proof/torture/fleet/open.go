@@ -28,22 +28,22 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// A StoreSpec says how one process gets to the store.
+// A StoreSpec tells one process how to connect to the store.
 type StoreSpec struct {
 	Kind   string
 	Addrs  []string          // Redis; Sentinel: the sentinels
-	Via    map[string]string // Redis Cluster, Sentinel: the proxy in front of each server
+	Via    map[string]string // Redis Cluster, Sentinel: the proxy of each server
 	Master string            // Sentinel: its name
 	DSN    string            // Postgres, MariaDB; SQLite: the file
 }
 
-// A door is a process's way to the store.
+// A door is a process's connection to the store.
 type door struct {
 	lock interface {
 		dlock.DistributedLock
 		driver.Lister
 	}
-	// exhaust has the application take all connections of its own pool, until ctx ends.
+	// exhaust takes all connections of the application's pool until ctx ends.
 	exhaust func(ctx context.Context)
 	close   func()
 }
@@ -52,19 +52,19 @@ type silence struct{}
 
 func (silence) Printf(context.Context, string, ...any) {}
 
-// It logs each connection that breaks, of which there are many.
+// The driver logs each broken connection, of which there are many.
 func init() { _ = mysql.SetLogger(log.New(io.Discard, "", 0)) }
 
 func open(spec StoreSpec, timing Timing) (*door, error) {
-	// The servers have only just started, so the quarantine is as short as the leases; otherwise
-	// the first half minute would be idle.
+	// The servers have just started, so the quarantine is as short as the leases. Otherwise the
+	// first half minute would be idle.
 	opts := redislock.Options{QuarantineTTL: max(timing.TTL, clientTTL)}
 	switch spec.Kind {
 	case "redis":
 		client := redis.NewClient(&redis.Options{Password: servertest.Canary, Addr: spec.Addrs[0], PoolSize: 3})
 		return redisDoor(redislock.New(client, opts), client), nil
 	case "sentinel":
-		// There is no pool of the application's that it could exhaust.
+		// The store does not use an application's pool that could be exhausted.
 		lock := redislock.NewFailover(&redis.FailoverOptions{Password: servertest.Canary, MasterName: spec.Master,
 			SentinelAddrs: spec.Addrs, Dialer: dialVia(spec.Via)}, opts)
 		exhaust := func(ctx context.Context) { <-ctx.Done() }

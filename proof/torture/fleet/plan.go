@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/nemesis"
 )
 
-// What can be done to a host, to its network, and to each kind of store: first comes what endangers
-// leases most, so that it is done however short the torture is.
+// The faults of a host, its network, and each kind of store. The most dangerous ones for leases
+// come first, so that even a short torture includes them.
 var (
 	hostFaults = []string{"host_kill", "host_kill", "host_stop", "host_stop", "host_drain", "wall_clock_jump",
 		"handler_panic", "handler_hang", "handler_ignore"}
@@ -30,14 +30,14 @@ var (
 	}
 )
 
-// plan draws the faults of one store's torture from a seed, and nothing else.
+// plan draws the faults for one store from a seed, and from nothing else.
 func plan(kind string, seed uint64, hosts, doors int, length time.Duration, timing Timing) []nemesis.Fault {
 	var tracks []nemesis.Track
 	track := func(number uint64, target string, deck, first []string, mean time.Duration) {
 		tracks = append(tracks, nemesis.Track{Number: number, Target: target, Deck: deck, First: first, Mean: mean,
 			Lasts: func(kind string, random *rand.Rand) time.Duration { return lasts(kind, random, timing) },
 			Busy: func(f nemesis.Fault) time.Duration {
-				switch f.Kind { // that is by how much, not for how long
+				switch f.Kind { // here For is an amount, not a duration
 				case "wall_clock_jump":
 					return timing.TTL * 2
 				case clocksStep:
@@ -51,7 +51,7 @@ func plan(kind string, seed uint64, hosts, doors int, length time.Duration, timi
 		cards := hostFaults
 		if net {
 			cards = slices.Concat(hostFaults, nemesis.NetworkFaults, []string{"pool_exhausted"})
-		} else { // the clock of such a store is the machine's: one host's alone cannot be set
+		} else { // such a store uses the machine's clock: a single host's clock cannot be set
 			cards = slices.DeleteFunc(slices.Clone(cards), func(c string) bool { return c == "wall_clock_jump" })
 		}
 		track(uint64(i), fmt.Sprint("host-", i), cards, nil, 4*time.Second)
@@ -80,7 +80,7 @@ func plan(kind string, seed uint64, hosts, doors int, length time.Duration, timi
 	return all
 }
 
-// lasts is how long a fault lasts.
+// lasts returns the duration of a fault.
 func lasts(kind string, random *rand.Rand, timing Timing) time.Duration {
 	ttl := timing.TTL
 	switch kind {
@@ -88,7 +88,7 @@ func lasts(kind string, random *rand.Rand, timing Timing) time.Duration {
 		"store_connections_killed", "store_scripts_flushed", "failover_graceful", "failover_forced", "failover_back":
 		return 0
 	case "host_stop":
-		return ttl*8/10 + nemesis.UpTo(random, 2*ttl) // mostly beyond what its leases last
+		return ttl*8/10 + nemesis.UpTo(random, 2*ttl) // mostly longer than a lease
 	case "wall_clock_jump":
 		jump := 2*time.Second + nemesis.UpTo(random, 10*time.Second)
 		if random.IntN(4) == 0 {
@@ -104,11 +104,11 @@ func lasts(kind string, random *rand.Rand, timing Timing) time.Duration {
 	case "node_stop": // several trust windows
 		return 2*ttl + nemesis.UpTo(random, 4*ttl)
 	case "failover_stop", "failover_cut_off", "failover_unaware":
-		// a replica stands for election after one second
+		// A replica stands for election after one second.
 		return 2500*time.Millisecond + nemesis.UpTo(random, 2*time.Second)
 	case "failover_kill":
 		return 2 * time.Second
-	case "store_data_lost": // it is back while those that it has forgotten are still at work
+	case "store_data_lost": // the store is back while holders of lost leases are still working
 		return nemesis.UpTo(random, ttl/8)
 	case "store_kill", "store_restart", "writer_killed":
 		return nemesis.UpTo(random, ttl)

@@ -35,25 +35,25 @@ import (
 const (
 	registryTTL     = 3 * time.Second
 	registryTimeout = registryTTL / 5
-	// slowness is how long a call of a slow registry takes: no call waits for so long.
+	// slowness is the duration of a slow registry's calls, longer than any call waits.
 	slowness = 5 * time.Second
-	// sightEvery is how often a host looks who is registered, and sightLimit how long it may take
-	// after the last fault until each sees all.
+	// sightEvery is how often a host logs the registered hosts. sightLimit is how long it may take
+	// after the last fault until each host sees all others.
 	sightEvery = time.Second
 	sightLimit = 15 * time.Second
-	// calmFault and calmPause are of the faults of the registry while all else is well.
+	// calmFault and calmPause time the faults of the registry while all else is well.
 	calmFault = 2 * time.Second
 	calmPause = 500 * time.Millisecond
 )
 
-// registryFaults are done to the registry of all hosts at once.
+// registryFaults affect the registry of all hosts at once.
 var registryFaults = []string{"registry_dropped", "registry_full", "registry_slow", "registry_gone"}
 
-// A registryDoor is a way to the registry, with connections of its own.
+// A registryDoor is a connection to the registry.
 type registryDoor struct {
 	store cluster.Store
-	drop  func(ctx context.Context) error // deletes all that the registry has
-	mend  func(ctx context.Context) error // has it work again
+	drop  func(ctx context.Context) error // deletes all data of the registry
+	mend  func(ctx context.Context) error // makes it work again
 	close func()
 }
 
@@ -95,7 +95,7 @@ func openRegistry(spec StoreSpec) (*registryDoor, error) {
 		}
 		db.SetMaxOpenConns(2)
 		return sqlRegistry(db, sqlregistry.MySQL(db, sqlregistry.Options{})), nil
-	default: // the file of the locks: whoever writes there keeps the others waiting
+	default: // the locks' file: a writer there blocks the others
 		db, err := openFile(spec.DSN)
 		if err != nil {
 			return nil, err
@@ -121,7 +121,7 @@ func redisRegistry(client redis.UniversalClient, prefix string) *registryDoor {
 			}
 			return drop(ctx, client.(*redis.Client))
 		},
-		mend:  func(context.Context) error { return nil }, // the next heartbeat makes what is missing
+		mend:  func(context.Context) error { return nil }, // the next heartbeat restores what is missing
 		close: func() { store.Close(); client.Close() },
 	}
 }
@@ -144,7 +144,7 @@ type registryHost struct {
 	store *fragile
 	door  *registryDoor
 	log   *torture.Log
-	sight string // the file of what it sees
+	sight string // the file that logs the hosts it sees
 	stop  context.CancelFunc
 	ended chan error
 	looks sync.WaitGroup
@@ -171,7 +171,7 @@ func startRegistry(spec Spec, lock dlock.DistributedLock, holder dlock.Holder,
 	return h, nil
 }
 
-// end ends Run, which must return at once, however the registry is.
+// end stops Run, which must return at once, whatever the state of the registry.
 func (r *registryHost) end() error {
 	r.stop()
 	r.looks.Wait()
@@ -184,16 +184,15 @@ func (r *registryHost) end() error {
 	}
 }
 
-// A timed store writes down which calls take so long that they cost leases by themselves, and which
-// starts of limits with a rate were granted. It stands below the registry, whose own time it does
-// not count.
+// A timed store logs which calls take so long that they cost leases, and which starts of limits
+// with a rate were granted. It is below the registry, whose time it does not measure.
 type timed struct {
 	dlock.DistributedLock
 	most time.Duration
 	log  *torture.Log
 
-	asked   sync.Map // when a token was first asked for
-	granted sync.Map // tokens: an answer that is repeated is no further start
+	asked   sync.Map // when a token was first requested
+	granted sync.Map // tokens; a repeated answer is not another start
 }
 
 func (t *timed) Unwrap() dlock.DistributedLock { return t.DistributedLock }
@@ -225,7 +224,7 @@ func (t *timed) Extend(ctx context.Context, ttl time.Duration, grants ...driver.
 	return t.DistributedLock.Extend(ctx, ttl, grants...)
 }
 
-// A listener writes down what the registry says to its Logger.
+// A listener logs what the registry writes to its Logger.
 type listener struct {
 	slog.Handler
 	log *torture.Log
@@ -244,7 +243,7 @@ func (l listener) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// A sight is which hosts one host saw alive at an instant.
+// A sight is the live hosts that one host saw at an instant.
 type sight struct {
 	At    int64
 	Alive []string
@@ -252,7 +251,7 @@ type sight struct {
 
 func sightOf(dir, name string) string { return filepath.Join(dir, name+".sight") }
 
-// look writes down again and again whom this host sees.
+// look logs repeatedly which hosts this host sees.
 func (r *registryHost) look(ctx context.Context) {
 	tick := time.NewTicker(sightEvery)
 	defer tick.Stop()
@@ -285,15 +284,15 @@ func (r *registryHost) look(ctx context.Context) {
 	}
 }
 
-// A fragile registry fails as it is told to.
+// A fragile registry fails on demand.
 type fragile struct {
 	cluster.Store
 
 	mu   sync.Mutex
-	kind string // of the fault; "": none
+	kind string // of the fault, or ""
 }
 
-// suffer has the registry fail for a while, as in "registry_full 1s".
+// suffer makes the registry fail for a while, for an order such as "registry_full 1s".
 func (r *registryHost) suffer(ctx context.Context, order string) {
 	kind, length, _ := strings.Cut(order, " ")
 	lasts, err := time.ParseDuration(length)
@@ -306,7 +305,7 @@ func (r *registryHost) suffer(ctx context.Context, order string) {
 	case <-time.After(lasts):
 	case <-ctx.Done():
 	}
-	if kind != "registry_full" { // it can still be read
+	if kind != "registry_full" { // a full registry can still be read
 		r.log.Write(torture.Line{Kind: torture.RegistryBroken, Fault: kind, Target: r.Holder().Host, First: from,
 			Last: nemesis.Mono()})
 	}
@@ -319,7 +318,7 @@ func (f *fragile) set(kind string) {
 	f.kind = kind
 }
 
-// fault returns what a call fails with.
+// fault returns the error of a call.
 func (f *fragile) fault(ctx context.Context, writes bool) error {
 	f.mu.Lock()
 	kind := f.kind
@@ -360,7 +359,7 @@ func (f *fragile) Sweep(ctx context.Context, r cluster.Retention, limit int) (in
 	return f.Store.Sweep(ctx, r, limit)
 }
 
-// hurtRegistry does one of registryFaults and returns when it is over.
+// hurtRegistry performs one of registryFaults and returns when it is over.
 func (t *tormentor) hurtRegistry(f nemesis.Fault) error {
 	broken := func(from int64) {
 		t.log.Write(torture.Line{Kind: torture.RegistryBroken, Fault: f.Kind, First: from, Last: nemesis.Mono()})
@@ -383,10 +382,10 @@ func (t *tormentor) hurtRegistry(f nemesis.Fault) error {
 		var errs []error
 		t.eachWay(func(p *servertest.Proxy) { errs = append(errs, p.Mend()) })
 		return errors.Join(errs...)
-	default: // what cannot be done to it from outside, its hosts make up
+	default: // the hosts simulate faults that cannot be caused from outside
 		var all sync.WaitGroup
 		for _, m := range t.members {
-			all.Go(func() { // later if something else is being done to it
+			all.Go(func() { // later if another fault is acting on it
 				m.mu.Lock()
 				m.proc.Tell("registry %s %v", f.Kind, f.For)
 				m.mu.Unlock()
@@ -406,22 +405,22 @@ func (t *tormentor) eachWay(do func(p *servertest.Proxy)) {
 	}
 }
 
-// dropRegistry deletes all that the registry has. The server may be down just then, and is back
-// soon.
+// dropRegistry deletes all data of the registry. If the server is down at that moment, it will be
+// back soon.
 func (t *tormentor) dropRegistry(lasts time.Duration, broken func(from int64)) error {
 	if err := testkit.Poll(30*time.Second, "drop the registry", t.registry.drop); err != nil {
 		return err
 	}
 	from := nemesis.Mono()
 	time.Sleep(lasts)
-	// on Redis a registry is made by the next heartbeat
+	// On Redis, the next heartbeat creates the registry.
 	if t.kind == "postgres" || t.kind == "mariadb" || t.kind == "sqlite" {
 		broken(from)
 	}
 	return testkit.Poll(30*time.Second, "mend the registry", t.registry.mend)
 }
 
-// calm torments nothing but the registry.
+// calm disturbs only the registry.
 func (t *tormentor) calm(ctx context.Context) {
 	for _, kind := range registryFaults {
 		if ctx.Err() == nil {
@@ -431,7 +430,7 @@ func (t *tormentor) calm(ctx context.Context) {
 	}
 }
 
-// lookRegistered counts hosts that do not see all others, or see some that are not there.
+// lookRegistered counts hosts that do not see all others, or see hosts that do not exist.
 func (t *tormentor) lookRegistered() {
 	healed := nemesis.Mono()
 	var shows, live []string
@@ -482,5 +481,5 @@ func (t *tormentor) lookRegistered() {
 	all.Wait()
 }
 
-// ours reports whether a member runs this build, and so has a registry.
+// ours reports whether a member runs this build, which has a registry.
 func (t *tormentor) ours(m *member) bool { return t.other == "" || m.number%2 == 0 }

@@ -15,9 +15,9 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/nemesis"
 )
 
-// Three sentinels, two servers. After a failover the old master is alive and takes itself for the
-// master for about ten seconds, or for as long as the sentinels cannot reach it. No run may be
-// valid beyond the limit all the same; a tick may start again.
+// A sentinelStore has three sentinels and two servers. After a failover, the old master is alive
+// and considers itself the master for about ten seconds, or for as long as the sentinels cannot
+// reach it. Even then, valid runs must not exceed the limit; a tick may start again.
 type sentinelStore struct{ *redistest.Sentinel }
 
 func (s *sentinelStore) timing() Timing {
@@ -68,20 +68,20 @@ func (s *sentinelStore) hurt(f nemesis.Fault, mark func(string, int64)) error {
 		defer func() { mark(torture.Replaced, from) }()
 	}
 	switch f.Kind {
-	case "failover_stop": // it is alive and well afterwards, and Sentinel takes ten seconds to demote it
+	case "failover_stop": // it is alive afterwards, and Sentinel takes ten seconds to demote it
 		if err := master.Pause(); err != nil {
 			return err
 		}
 		err := s.FailedOver(other)
 		time.Sleep(f.For)
 		return errors.Join(err, master.Resume(), s.settle())
-	case "failover_cut_off": // by the sentinels and the other server; hosts reach all
+	case "failover_cut_off": // by the sentinels and the other server; hosts reach all of them
 		s.Relays[master].BlackHole(true)
 		err := s.FailedOver(other)
 		time.Sleep(f.For)
 		s.Relays[master].BlackHole(false)
 		return errors.Join(err, s.settle())
-	case "failover_unaware": // made the master again before it learns that it was demoted
+	case "failover_unaware": // becomes the master again before it learns that it was demoted
 		s.Relays[master].BlackHole(true)
 		err := s.FailedOver(other)
 		time.Sleep(f.For)
@@ -106,7 +106,7 @@ func (s *sentinelStore) hurt(f nemesis.Fault, mark func(string, int64)) error {
 		return errors.Join(s.failover(other), s.failover(master))
 	case "sentinel_stop":
 		return nemesis.Stop(s.Sentinels[f.Pick%3].Server, f.For)
-	case "sentinels_stop": // nobody can say who the master is
+	case "sentinels_stop": // the master is unknown
 		one, two := s.Sentinels[f.Pick%3], s.Sentinels[(f.Pick+1)%3]
 		if err := one.Pause(); err != nil {
 			return err
@@ -125,10 +125,10 @@ func (s *sentinelStore) hurt(f nemesis.Fault, mark func(string, int64)) error {
 	return f.Unknown()
 }
 
-// failover has the sentinels make another master while the old one is well.
+// failover makes the sentinels promote another server while the master is well.
 func (s *sentinelStore) failover(to *redistest.Server) error {
 	err := testkit.Poll(90*time.Second, "order a failover", func(ctx context.Context) error {
-		// refused while the one before goes on
+		// Refused while the previous failover is in progress.
 		return s.Sentinels[0].Client().Do(ctx, "SENTINEL", "FAILOVER", s.MasterName()).Err()
 	})
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *sentinelStore) failover(to *redistest.Server) error {
 	return errors.Join(s.FailedOver(to), s.settle())
 }
 
-// settle waits until the master has a replica that is in sync, and all sentinels know.
+// settle waits until the master has a replica in sync, and all sentinels know it.
 func (s *sentinelStore) settle() error {
 	return testkit.Poll(2*time.Minute, "sentinel", func(ctx context.Context) error {
 		master, other, err := s.roles()

@@ -9,45 +9,45 @@ import (
 	"github.com/tickslot/tickslot/proof/torture"
 )
 
-// A Spec is what a process has to know.
+// A Spec tells a process what to do.
 type Spec struct {
 	Role   string // host, clients, writer
-	Name   string // of this life: host-3.17
-	Dir    string // where the logs are
+	Name   string // name of this life: host-3.17
+	Dir    string // directory of the logs
 	Seed   uint64
-	Store  []StoreSpec // where to find the store; clients have several ways
+	Store  []StoreSpec // connections to the store; clients have several
 	Timing Timing
-	Ahead  time.Duration // how far the wall clock of a host is when it begins
-	// Registry is where to find the registry; an earlier build has none.
+	Ahead  time.Duration // how far a host's wall clock is ahead at its start
+	// Registry is the connection to the registry, or nil for an older build.
 	Registry *StoreSpec
 	Timers   []torture.TimerLine
 	Roles    []torture.TimerLine
 }
 
-// Timing is what differs between stores: some take longer.
+// A Timing is the speed of a torture. Some stores need more time.
 type Timing struct {
 	TTL          time.Duration
 	StoreTimeout time.Duration
-	Period       time.Duration // of the busiest timer
-	// Lingers is by how many of its periods each run lasts longer. Where a fault of the store takes
-	// long and calls are dear, slots are taken seldom, and would be free most of the time.
+	Period       time.Duration // of the timer with the shortest period
+	// Lingers is by how many of its periods each run lasts longer. If faults of a store take long
+	// and calls are slow, slots are rarely taken, and would be free most of the time.
 	Lingers float64
 }
 
-// settling is two TTLs for leases and fallbacks, one for a quarantine, and a second.
+// settling returns two TTLs for leases and fallbacks, one for a quarantine, and a second.
 func (t Timing) settling() time.Duration { return 3*t.TTL + time.Second }
 
-// afterwards is how long only the registry is tormented, while every timer has to run once more.
+// afterwards returns how long only the registry is disturbed, while every timer must run again.
 func afterwards() time.Duration { return time.Duration(len(registryFaults)) * (calmFault + calmPause) }
 
-// tormented is how much of a torture something is done.
+// tormented returns the part of a torture with faults.
 func (t Timing) tormented(length time.Duration) time.Duration {
 	return length - t.settling() - afterwards()
 }
 
 const maxRunTime = 3 * time.Second
 
-// clientTTL is how long the leases of the clients last.
+// clientTTL is the length of the clients' leases.
 const clientTTL = 300 * time.Millisecond
 
 // sharedLimit is the name of the limit that some timers share, and sharedSize its size.
@@ -56,18 +56,18 @@ const (
 	sharedSize  = 4
 )
 
-// What some timers share: of the first each start has a record of its own, and of the second
-// several have one. Their ticks come twice as often as the rate allows, and wait.
+// These are shared rates. For the first, each start has a separate record, and for the second,
+// several share one. Their timers tick twice as often as the rate allows, and wait.
 const (
 	fewRate, manyRate = 24, 61
 	fewPer, manyPer   = 6 * time.Second, 12 * time.Second
 	ratedPeriod       = 500 * time.Millisecond
-	// With the flag -rates the periods of other timers are so many times as long.
+	// With the flag -rates, the periods of other timers are this many times as long.
 	seldom = 3
 )
 
-// timers are those of every host. While small, the largest limit is 3 and not 5. If the store can
-// take several locks in one step, some of them share a limit.
+// timers returns the timers of every host. With small, the largest limit is 3 instead of 5. If the
+// store can take several locks in one step, some timers share a limit.
 func timers(timing Timing, small, shares bool) []torture.TimerLine {
 	limits := []int{1, 3, 5, 2, 1, 3, 5, 4, 1, 2, 3, 5, 1, 3, 2, 5, 1, 3}
 	all := make([]torture.TimerLine, len(limits))
@@ -83,7 +83,7 @@ func timers(timing Timing, small, shares bool) []torture.TimerLine {
 		case 10:
 			t.PerTick = 1
 		}
-		if shares && i >= 8 && i <= 10 { // six runs at once, but for the limit; none of them runs without the store
+		if shares && i >= 8 && i <= 10 { // without the limit, six runs at once; none runs without the store
 			t.Shared = sharedSize
 		}
 		all[i] = t
@@ -101,7 +101,7 @@ func timers(timing Timing, small, shares bool) []torture.TimerLine {
 	return all
 }
 
-// roles are what every host competes for.
+// roles returns the roles that every host competes for.
 func roles() []torture.TimerLine {
 	return []torture.TimerLine{{Name: "role-one", Limit: 1}, {Name: "role-some", Limit: 3}}
 }

@@ -19,16 +19,16 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/nemesis"
 )
 
-// A store is a real server, or several, and what can be done to it.
+// A store is one or several real servers, and their faults.
 type store interface {
 	timing() Timing
-	// targets are the addresses that proxies are to be put in front of.
+	// targets returns the addresses that need proxies.
 	targets() []string
-	// spec says how to get there, through proxies in the order of targets, or directly if there are
+	// spec returns the connection, through proxies in the order of targets, or direct if there are
 	// none.
 	spec(via []string) StoreSpec
-	// hurt does one of storeFaults and returns when it is over. mark tells from when until when
-	// leases may have been forgotten.
+	// hurt performs one of storeFaults and returns when it is over. mark logs the time in which
+	// leases may have been lost.
 	hurt(f nemesis.Fault, mark func(kind string, from int64)) error
 	close()
 }
@@ -36,7 +36,7 @@ type store interface {
 func startStore(kind, dir string) (store, error) {
 	switch kind {
 	case "redis":
-		// What is written goes to the file before it is answered, and a kill -9 leaves that.
+		// Data is written to the file before each answer, so it survives kill -9.
 		s, clock, err := redistest.StartWithClock(dir, redistest.Options{Persistence: redistest.AOF,
 			Args: []string{"--appendfsync", "no"}})
 		return &redisStore{s, clock}, err
@@ -58,7 +58,7 @@ func startStore(kind, dir string) (store, error) {
 		}
 		return p, nil
 	case "mariadb":
-		s, err := sqltest.StartMariaDB(sqltest.Options{ // the machine goes on
+		s, err := sqltest.StartMariaDB(sqltest.Options{ // the machine itself does not crash
 			Settings: []string{"innodb-flush-log-at-trx-commit=2"}})
 		if err != nil {
 			return nil, err
@@ -80,7 +80,7 @@ func startStore(kind, dir string) (store, error) {
 	}
 }
 
-// One Redis.
+// A redisStore is a single Redis.
 type redisStore struct {
 	*redistest.Server
 	clock *redistest.Clock
@@ -129,7 +129,7 @@ func (r *redisStore) hurt(f nemesis.Fault, mark func(string, int64)) error {
 		return err
 	case "store_scripts_flushed":
 		return r.Client().ScriptFlush(ctx).Err()
-	case "store_right_revoked": // without INFO no script knows whether the server restarted
+	case "store_right_revoked": // without INFO, scripts cannot detect a restart
 		if err := r.Client().Do(ctx, "ACL", "SETUSER", "default", "-info").Err(); err != nil {
 			return err
 		}
@@ -139,8 +139,8 @@ func (r *redisStore) hurt(f nemesis.Fault, mark func(string, int64)) error {
 	return f.Unknown()
 }
 
-// A Redis Cluster: its replication is asynchronous, so that a failover may forget what was granted
-// last, and a master that was stopped goes on granting for a moment when it is resumed.
+// A clusterStore is a Redis Cluster. Its replication is asynchronous, so a failover may lose the
+// last grants, and a paused master continues to grant for a moment when it resumes.
 type clusterStore struct{ *redistest.Cluster }
 
 func (c *clusterStore) timing() Timing {
@@ -191,22 +191,22 @@ func (c *clusterStore) hurt(f nemesis.Fault, mark func(string, int64)) error {
 		}
 		return c.settle()
 	case "node_stop":
-		defer func() { mark(torture.Failover, from) }() // its replica may become the master when both go on
+		defer func() { mark(torture.Failover, from) }() // its replica may become the master when both resume
 		return errors.Join(c.nodeStop(victim, f.For), c.settle())
 	case "failover_graceful", "failover_forced":
 		how := []any{"CLUSTER", "FAILOVER"}
 		if f.Kind == "failover_forced" {
 			how = append(how, "TAKEOVER")
 		}
-		// A replica refuses for as long as it has not heard that its master is back, which the
-		// masters know before it.
+		// A replica refuses until it has heard that its master is back, which the masters know
+		// earlier.
 		err := testkit.Poll(10*time.Second, "replica", func(ctx context.Context) error {
 			return replicas[f.Pick%3].Client().Do(ctx, how...).Err()
 		})
 		if err != nil {
 			return err
 		}
-		time.Sleep(500 * time.Millisecond) // it answers before it has begun
+		time.Sleep(500 * time.Millisecond) // it answers before it has started to
 		return c.settle()
 	case "store_connections_killed":
 		for _, n := range c.Nodes {
@@ -219,7 +219,7 @@ func (c *clusterStore) hurt(f nemesis.Fault, mark func(string, int64)) error {
 	return f.Unknown()
 }
 
-// roles asks every node what it takes itself for.
+// roles asks every node for its own role.
 func (c *clusterStore) roles() (masters, replicas []*redistest.Server) {
 	for _, n := range c.Nodes {
 		if n.Pid() == 0 {
@@ -237,7 +237,7 @@ func (c *clusterStore) roles() (masters, replicas []*redistest.Server) {
 	return masters, replicas
 }
 
-// settle waits until each master has a replica that is in sync.
+// settle waits until each master has a replica in sync.
 func (c *clusterStore) settle() error {
 	return testkit.Poll(30*time.Second, "cluster", func(ctx context.Context) error {
 		masters, replicas := c.roles()
@@ -258,7 +258,7 @@ func (c *clusterStore) settle() error {
 	})
 }
 
-// One Postgres.
+// A postgresStore is a single Postgres.
 type postgresStore struct{ *sqltest.Server }
 
 func (p *postgresStore) timing() Timing {
@@ -304,13 +304,13 @@ func (p *postgresStore) hurt(f nemesis.Fault, _ func(string, int64)) error {
 	return err
 }
 
-// One MariaDB.
+// A mariaStore is a single MariaDB.
 type mariaStore struct{ *sqltest.Server }
 
-// mariaDatabase is the database of the locks: MariaDB has none that is always there.
+// mariaDatabase is the database for the locks, because MariaDB has no default one.
 const mariaDatabase = "torture"
 
-// A call that does not end in time costs a connection, and a new one takes long on a busy machine.
+// A call that times out costs a connection, and a new one takes long on a busy machine.
 func (m *mariaStore) timing() Timing {
 	return Timing{TTL: 2400 * time.Millisecond, StoreTimeout: 800 * time.Millisecond, Period: 400 * time.Millisecond,
 		Lingers: 3}
@@ -331,7 +331,7 @@ func (m *mariaStore) hurt(f nemesis.Fault, _ func(string, int64)) error {
 	return nemesis.MariaDB(m.Server, f, mariaDatabase, sqllock.DefaultTableName, "slot >= 0")
 }
 
-// A SQLite file that all processes share.
+// A fileStore is a SQLite file that all processes share.
 type fileStore struct{ path, dir string }
 
 func (f *fileStore) timing() Timing {
@@ -346,8 +346,7 @@ func (f *fileStore) close() { _ = os.Remove(f.path) }
 
 func (f *fileStore) hurt(fault nemesis.Fault, _ func(string, int64)) error {
 	switch fault.Kind {
-	// somebody else has the lock of the file, and gives it back or dies in the middle of a
-	// transaction
+	// Another process locks the file, and unlocks it or dies during a transaction.
 	case "file_locked", "writer_killed":
 		name := fmt.Sprint("writer-", nemesis.Mono())
 		p, err := nemesis.Spawn("", f.dir, name, Spec{Role: "writer", Name: name, Dir: f.dir,
@@ -365,7 +364,7 @@ func (f *fileStore) hurt(fault nemesis.Fault, _ func(string, int64)) error {
 	return fault.Unknown()
 }
 
-// runWriter locks the file until it is told to end, and undoes what it wrote.
+// runWriter locks the file until it is told to end, and rolls back its writes.
 func runWriter(spec Spec) error {
 	db, err := openFile(spec.Store[0].DSN)
 	if err != nil {

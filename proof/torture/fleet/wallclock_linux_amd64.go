@@ -15,11 +15,11 @@ import (
 	"unsafe"
 )
 
-// A wallClock lets this process, and no other, see a wall clock that was set. Go asks the kernel's
-// vDSO for the time and never the C library, so that libfaketime cannot do it, and a time namespace
-// has no wall clock of its own. What is left is the vDSO itself, of which every process has a copy
-// once it writes to it: here its clock_gettime becomes a jump to a system call whose answer for
-// CLOCK_REALTIME is moved. Other clocks are left alone.
+// A wallClock shows only this process a modified wall clock. Go reads the time from the kernel's
+// vDSO, not through the C library, so libfaketime does not work, and time namespaces do not cover
+// the wall clock. But every process gets its own copy of the vDSO when it writes to it. Here its
+// clock_gettime becomes a jump to a system call whose answer for CLOCK_REALTIME is moved. Other
+// clocks do not change.
 type wallClock struct{ offset *atomic.Int64 } // seconds
 
 // stub is:
@@ -36,7 +36,7 @@ var stub = []byte{
 	0xc3,
 }
 
-const stubAddress = 13 // where imm64 is
+const stubAddress = 13 // offset of imm64
 
 func newWallClock() (*wallClock, error) {
 	page, err := syscall.Mmap(-1, 0, os.Getpagesize(), syscall.PROT_READ|syscall.PROT_WRITE|syscall.PROT_EXEC,
@@ -74,7 +74,7 @@ func newWallClock() (*wallClock, error) {
 	if at+uint64(len(jump)) > size {
 		return nil, errors.New("the vDSO's clock_gettime is too short")
 	}
-	// Writing through /proc/self/mem takes no look at the protection, and makes the page our own.
+	// Writing through /proc/self/mem ignores the protection, and makes the page private.
 	write, err := os.OpenFile("/proc/self/mem", os.O_WRONLY, 0)
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func newWallClock() (*wallClock, error) {
 	return w, nil
 }
 
-// jump sets the clock on, or back, by whole seconds.
+// jump moves the clock by whole seconds.
 func (w *wallClock) jump(by time.Duration) { w.offset.Add(int64(by / time.Second)) }
 
 func vdso() (from, size uint64, err error) {
@@ -114,7 +114,7 @@ func vdso() (from, size uint64, err error) {
 	return 0, 0, errors.New("this process has no vDSO")
 }
 
-// symbol returns where a function is in the image.
+// symbol returns the address of a function in the image.
 func symbol(image []byte, name string) (uint64, error) {
 	file, err := elf.NewFile(bytes.NewReader(image))
 	if err != nil {

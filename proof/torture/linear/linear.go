@@ -1,9 +1,9 @@
-// Package linear checks, with porcupine, that what clients saw of a lock can be explained by one
-// order of all their calls, with leases that end when they must and not before: I1, I4, I5 and I6
-// of a store. It looks at one name at a time.
+// Package linear checks with porcupine that the results of a lock's clients can be explained by one
+// order of all their calls, with leases that end exactly when they must: I1, I4, I5 and I6 of a
+// store. It checks one name at a time.
 //
-// It does not know who waited for whom: a store that refuses although a slot is free is found only
-// if nothing else explains it.
+// It does not know which client waited for which, so it detects that a store refuses despite a free
+// slot only if nothing else explains the refusal.
 package linear
 
 import (
@@ -16,23 +16,22 @@ import (
 	"github.com/tickslot/tickslot/proof/torture"
 )
 
-// Slots is how many slots the locks of a history have at most.
+// Slots is the maximum number of slots of a lock in a history.
 const Slots = 2
 
-// What the store does by itself, as operations among those of the clients.
+// These are actions of the store itself, as operations among those of the clients.
 const (
-	expire = "expire" // the lease of Token ends, unless a call after ID renewed it
+	expire = "expire" // the lease of Token ends unless a call after ID renewed it
 	forget = "forget" // all leases are lost
 )
 
-// How far a store's clock may be from ours in what it measures, and how late it may find out that a
-// lease has ended.
+// These bound the error of a store's clock, and its delay in noticing that a lease has ended.
 const (
 	early = 2 * time.Millisecond
 	late  = 60 * time.Millisecond
 )
 
-// A slot is who has it, as of which call.
+// A slot records its holder, and since which call.
 type slot struct {
 	token   string
 	version int64
@@ -64,8 +63,8 @@ var model = porcupine.NondeterministicModel{
 	},
 }
 
-// step returns the states that a call with that result can lead to; none, if there is no such
-// result.
+// step returns the states to which a call with that result can lead, or none if the result is
+// impossible.
 func step(s state, op torture.Op) []state {
 	held := s.find(op.Token)
 	me := slot{op.Token, op.ID}
@@ -86,7 +85,7 @@ func step(s state, op torture.Op) []state {
 	}
 }
 
-// ifHeld is a call that does something if the token is held, and otherwise nothing.
+// ifHeld is a call that has an effect only if the token is held.
 func ifHeld(s state, op torture.Op, held bool, done func() state) []state {
 	switch {
 	case op.Result == "unknown" && held:
@@ -98,7 +97,7 @@ func ifHeld(s state, op torture.Op, held bool, done func() state) []state {
 	case op.Result == "lost" && !held:
 		return []state{s}
 	case op.Result == "lost" && op.Repeats && op.Op == "release":
-		return []state{done()} // the driver has sent it twice, and this is the answer to the second
+		return []state{done()} // the driver has sent it twice, and this is the second answer
 	default:
 		return nil
 	}
@@ -107,7 +106,7 @@ func ifHeld(s state, op torture.Op, held bool, done func() state) []state {
 func acquire(s state, op torture.Op, held int, me slot) (to []state) {
 	var granted []int
 	if held >= 0 {
-		granted = []int{held} // asked again
+		granted = []int{held} // a repeated request
 	} else {
 		for i := range op.Slots {
 			if s[i] == (slot{}) {
@@ -137,14 +136,14 @@ func acquire(s state, op torture.Op, held int, me slot) (to []state) {
 	}
 }
 
-// A Span is a time in which the store may have forgotten everything.
+// A Span is a time in which the store may have lost all data.
 type Span struct{ From, To int64 }
 
-// Verdict is "ok", "illegal", or "unknown" if the time did not suffice to tell.
+// A Verdict is "ok", "illegal", or "unknown" if there was not enough time.
 type Verdict string
 
-// Check looks at the calls to one name, whose leases last ttl. A call whose result is unknown may
-// have been carried out at any time until its Until, or never.
+// Check checks the calls for one name, whose leases last ttl. A call with an unknown result may
+// have been executed at any time until its Until, or never.
 func Check(ops []torture.Op, ttl time.Duration, forgets []Span, patience time.Duration) Verdict {
 	var history []porcupine.Operation
 	add := func(op torture.Op, from, to int64) {

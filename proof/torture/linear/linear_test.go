@@ -9,8 +9,8 @@ import (
 
 const ms = int64(time.Millisecond)
 
-// op is a call from one millisecond to another.
-// twice is a release that the driver sent twice, with the answer to the second.
+// op returns a call from one millisecond to another. twice returns a release that the driver sent
+// twice, with the second answer.
 func twice(id int64, token string, call, ret int64) torture.Op {
 	o := op(id, "release", token, "lost", call, ret)
 	o.Repeats = true
@@ -22,8 +22,7 @@ func op(id int64, what, token, result string, from, to int64) torture.Op {
 		Call: from * ms, Return: to * ms}
 }
 
-// Fails when any of the rules of step is left out, or an unknown call is taken for one that was not
-// carried out.
+// Fails when one of the rules of step is missing, or an unknown call counts as not executed.
 func TestCheck(t *testing.T) {
 	const ttl = 100 * time.Millisecond
 	for _, c := range []struct {
