@@ -227,8 +227,7 @@ func (endless) Read(b []byte) (int, error) { return len(b), nil }
 // When it returns, the newest pings arrive in order.
 //
 // Fails when pings pile up, or when the newest are dropped.
-func TestMonitorThatIsAway(t *testing.T) {
-	t.Parallel()
+func TestMonitorThatIsAway(t *testing.T) { // not parallel: it counts the goroutines of the process
 	synctest.Test(t, func(t *testing.T) {
 		m, log := &monitor{}, &bytes.Buffer{}
 		var back atomic.Bool
