@@ -46,11 +46,11 @@ run() {
 
 # Servers keep both cores busy, so the packages of stores run one after the other. Most of their tests
 # wait for leases to end.
-run stores -p 1 -parallel 10
+run stores -p 1 -parallel 16
 # They start processes by the dozen, and measure how soon hosts agree.
 run slow -p 1
 # Most of these is waiting.
-run others -race -p 2
+run others -race -p 3
 # Modules of their own: all tests of the first are long, the others need large libraries.
 (cd cluster/page/browsertest && sh ../../../scripts/test.sh -race -count=1 -timeout 20m ./...) || code=1
 (cd proof/benchmarks && sh ../../scripts/test.sh -count=1 -timeout 20m ./...) || code=1

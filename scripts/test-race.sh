@@ -11,7 +11,7 @@ code=0
 
 # What takes longest begins first, or it would go on alone at the end.
 # shellcheck disable=SC2046 # packages have no spaces
-sh scripts/test.sh -race -count=1 -p 2 -timeout 20m ./timer ./outbox ./durable $(sh scripts/unraced.sh raced $(go list ./...)) || code=1
+sh scripts/test.sh -race -count=1 -p 3 -timeout 20m ./timer ./outbox ./durable $(sh scripts/unraced.sh raced $(go list ./...)) || code=1
 for module in cmd/tickslot contrib/river oteltickslot health/grpchealth contrib/watermill dlock/caslock/azurelock dlock/caslock/etcdlock; do
 	(root=$PWD && cd "$module" && sh "$root/scripts/test.sh" -race -count=1 -timeout 20m ./...) || code=1
 done
@@ -19,5 +19,5 @@ done
 # its locks, run above.
 suites=$(sh scripts/unraced.sh stores $(sh scripts/suites.sh) | grep -v '/sqllock$')
 # shellcheck disable=SC2086
-sh scripts/test.sh -race -count=1 -p 1 -timeout 20m -run '^TestConformance' $suites || code=1
+sh scripts/test.sh -race -count=1 -p 3 -timeout 20m -run '^TestConformance' $suites || code=1
 exit $code
