@@ -131,7 +131,7 @@ func (a *askedRunner) detail() HostDetail {
 		go a.ask(call)
 	}
 	a.mu.Unlock()
-	err := errors.New("it does not return")
+	err := errors.New("the runner does not return")
 	if _, ok := lifecycle.Await(call.done, time.Until(call.began.Add(runnerTimeout))); ok {
 		err = call.err
 	}

@@ -128,8 +128,8 @@ func (s *Service) prepare(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil // the caller also notices that ctx has ended
 		default:
-			s.config.Logger.Warn("service: the database does not answer, or not now: the parts start without a look "+
-				"at their tables", "tables", name, "err", err)
+			s.config.Logger.Warn("service: the tables could not be verified: the parts start anyway", "tables", name,
+				"err", err)
 			return nil
 		}
 	}

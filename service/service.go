@@ -147,8 +147,8 @@ func (c Config) check(stores Stores) (faults []error) {
 			"are set by the service: leave them out"))
 	}
 	if stores.Outbox == nil && c.hasSink() {
-		faults = append(faults, errors.New("Config.Relay: it has a sink, and this service has no outbox: with "+
-			"TimersOnly or on Redis there is none"))
+		faults = append(faults, errors.New("Config.Relay: it has a sink, but there is no outbox with TimersOnly "+
+			"or on Redis"))
 	}
 	return faults
 }
@@ -272,9 +272,9 @@ func (s *Service) Close() error {
 }
 
 // errNoRuns is the error for durable runs without a store.
-var errNoRuns = errors.New("service: there is no store of durable runs: with TimersOnly or on Redis there is none")
+var errNoRuns = errors.New("service: there are no durable runs with TimersOnly or on Redis")
 
-var errNoOutbox = errors.New("service: there is no outbox: with TimersOnly or on Redis there is none")
+var errNoOutbox = errors.New("service: there is no outbox with TimersOnly or on Redis")
 
 // A checker is a store with tables.
 type checker interface {

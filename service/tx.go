@@ -12,7 +12,7 @@ import (
 
 // ErrCommitted is matched by the error of InTx if the function has ended the transaction itself. If
 // the function has committed, its changes remain committed.
-var ErrCommitted = errors.New("the function has ended the transaction, which InTx does: only return from it")
+var ErrCommitted = errors.New("the function has ended the transaction, which only InTx may do: just return from it")
 
 // A Queue queues runs and messages in a transaction. Packages pgservice and sqliteservice make one
 // for each transaction of InTx. Use it only on the goroutine of that transaction.

@@ -252,8 +252,8 @@ func classify(err error, direct bool) error {
 		return fmt.Errorf("redisregistry: %w: %s: %w", dlock.ErrSetup, fix, err)
 	}
 	if strings.HasPrefix(said, "WRONGTYPE") {
-		return fmt.Errorf("redisregistry: %w: a key of the registry has something else in it (the doc of package "+
-			"redisregistry lists them): choose another Prefix, or delete it: %w", dlock.ErrSetup, err)
+		return fmt.Errorf("redisregistry: %w: a key of the registry holds another type of value (the documentation "+
+			"of package redisregistry lists the keys): choose another Prefix, or delete it: %w", dlock.ErrSetup, err)
 	}
 	return fmt.Errorf("redisregistry: %w", err)
 }

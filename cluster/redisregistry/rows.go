@@ -198,7 +198,7 @@ func rowOfRun(r cluster.Run) string {
 		r.Attempts, r.By})
 }
 
-var errReply = errors.New("redisregistry: the server's answer is not one of a script of the registry")
+var errReply = errors.New("redisregistry: unexpected reply to a script of the registry")
 
 func instant(reply any) (int64, error) {
 	text, ok := reply.(string)

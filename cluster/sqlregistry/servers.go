@@ -101,8 +101,8 @@ func (m mysql) besides(ctx context.Context) ([]error, error) {
 	if err != nil || !simultaneous {
 		return nil, err
 	}
-	return []error{errors.New("the sql_mode has SIMULTANEOUS_ASSIGNMENT, with which rows are not written: take it " +
-		"out")}, nil
+	return []error{errors.New("the sql_mode contains SIMULTANEOUS_ASSIGNMENT, which prevents writing rows: " +
+		"remove it")}, nil
 }
 
 // writing returns the name of the statement that writes rows. Only write_counted first locks the

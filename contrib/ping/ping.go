@@ -110,8 +110,8 @@ func New(urls map[string]string, o Options) (*Pinger, error) {
 	for _, name := range slices.Sorted(maps.Keys(urls)) {
 		u, err := url.Parse(urls[name])
 		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.Fragment != "" {
-			faults = append(faults, fmt.Errorf("ping: the URL of timer %q is none that can be pinged: it needs a "+
-				"scheme and a host, as in https://hc-ping.com/your-uuid", name))
+			faults = append(faults, fmt.Errorf("ping: the URL of timer %q cannot be pinged: it needs a scheme "+
+				"and a host, as in https://hc-ping.com/your-uuid", name))
 			continue
 		}
 		u = u.JoinPath() // removes dots and doubled slashes
@@ -283,7 +283,7 @@ func (p *Pinger) request(c *check, what ping) (again bool, err error) {
 	case code/100 == 2:
 		return false, nil
 	case code/100 == 3:
-		return false, fmt.Errorf("it redirects (%d), which is not followed: use the URL that it redirects to", code)
+		return false, fmt.Errorf("it redirects (%d), and redirects are not followed: use the target URL", code)
 	default:
 		return code/100 == 5 || code == http.StatusTooManyRequests, fmt.Errorf("it answers %d", code)
 	}

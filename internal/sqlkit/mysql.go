@@ -9,20 +9,20 @@ import (
 // statements are transactions of their own share this list. Other settings have no effect.
 func MySQLSessionFaults(autocommit bool, completion string, safe bool, mode string) (faults []error) {
 	if !autocommit {
-		faults = append(faults, errors.New("sessions do not commit by themselves: take autocommit=0 out of the "+
+		faults = append(faults, errors.New("sessions do not commit automatically: remove autocommit=0 from the "+
 			"settings of the connection or the server"))
 	}
 	if completion != "NO_CHAIN" {
-		faults = append(faults, errors.New("after a commit sessions begin another transaction, or end: take "+
-			"completion_type="+completion+" out of the settings of the connection or the server"))
+		faults = append(faults, errors.New("after a commit, sessions begin another transaction or end: remove "+
+			"completion_type="+completion+" from the settings of the connection or the server"))
 	}
 	if safe {
-		faults = append(faults, errors.New("the server refuses to change rows that are not found by a key: take "+
-			"sql_safe_updates=1 out of the settings of the connection or the server"))
+		faults = append(faults, errors.New("the server refuses to change rows that are not found by a key: remove "+
+			"sql_safe_updates=1 from the settings of the connection or the server"))
 	}
 	if strings.Contains(mode, "EMPTY_STRING_IS_NULL") {
-		faults = append(faults, errors.New("the server takes an empty text for NULL, so that records without one are "+
-			"not found: take EMPTY_STRING_IS_NULL out of the sql_mode of the connection or the server"))
+		faults = append(faults, errors.New("the server treats an empty text as NULL, so that records with an empty "+
+			"text are not found: remove EMPTY_STRING_IS_NULL from the sql_mode of the connection or the server"))
 	}
 	return faults
 }

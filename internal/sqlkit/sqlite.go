@@ -181,9 +181,9 @@ var sqliteAdvices = []struct {
 	{
 		[]string{"no such table", "no such column", "has no column", "does not match any PRIMARY KEY", "cannot store",
 			"datatype mismatch", "constraint failed"},
-		"the table is missing or not as this version needs it: call Migrate, or execute Schema (a database in " +
-			"memory is one for each connection," +
-			" and gone when that is closed: call db.SetMaxOpenConns(1))", driver.ErrSetup,
+		"the table is missing or not as this version needs it: call Migrate, or execute Schema (each " +
+			"connection has its own in-memory database, " +
+			"which is lost when the connection is closed: call db.SetMaxOpenConns(1))", driver.ErrSetup,
 	},
 	{[]string{"syntax error", "no such function"}, "SQLite 3.38 or newer is needed", driver.ErrSetup},
 	{

@@ -40,7 +40,7 @@ func NewFile(db *sql.DB) *File {
 // local is the context of statements: see Do.
 var local = context.Background()
 
-var errPrivate = fmt.Errorf("%w: each connection of the pool has a database in memory of its own: call "+
+var errPrivate = fmt.Errorf("%w: each connection of the pool has its own in-memory database: call "+
 	"db.SetMaxOpenConns(1), or name a file", driver.ErrSetup)
 
 // turnTime is the maximum duration of a turn. Turns serve fairness, not safety, and the writer may

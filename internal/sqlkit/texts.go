@@ -36,7 +36,7 @@ func ReadTexts(files fs.FS, d Dialect, names map[string]string) Texts {
 		for _, section := range strings.Split("\n"+string(text), "\n-- name: ")[1:] {
 			of, text, _ := strings.Cut(section, "\n")
 			if _, twice := raw[of]; twice {
-				panic(fmt.Sprintf("%s: the statement %s is there twice", name, of))
+				panic(fmt.Sprintf("%s: the statement %s is defined twice", name, of))
 			}
 			raw[of] = strings.TrimSpace(text)
 		}

@@ -96,15 +96,15 @@ func (s Schema) differences(ctx context.Context, read Reader) (faults []error, e
 		}
 	}
 	if encoding != "" && !strings.EqualFold(encoding, "UTF8") && !s.AnySettings {
-		faults = append(faults, fmt.Errorf("the encoding of the database is %s, which has not all characters: use one "+
-			"with UTF8", encoding))
+		faults = append(faults, fmt.Errorf("the encoding of the database is %s, which lacks characters: use "+
+			"a database with UTF8", encoding))
 	}
 	return faults, nil
 }
 
 func (s Schema) noTable(name string) error {
 	if s.Dialect == sqlkit.SQLite {
-		return fmt.Errorf("there is no table %s (a database in memory is one for each connection: call "+
+		return fmt.Errorf("there is no table %s (each connection has its own in-memory database: call "+
 			"db.SetMaxOpenConns(1))", name)
 	}
 	return fmt.Errorf("there is no table %s, or this user has no right to it", name)

@@ -105,7 +105,7 @@ func (s *Service) InTx(ctx context.Context, f func(tx Tx) error) error {
 	if err := tx.Commit(ctx); errors.Is(err, pgx.ErrTxCommitRollback) {
 		return fmt.Errorf("pgservice: rolled back, because a statement had failed: %w", err)
 	} else if err != nil {
-		return fmt.Errorf("pgservice: commit, which the server may have done: %w", err)
+		return fmt.Errorf("pgservice: commit failed, but the server may have committed: %w", err)
 	}
 	return nil
 }
