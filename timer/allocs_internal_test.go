@@ -138,7 +138,7 @@ func TestAllocationsOfATickThatFindsItFull(t *testing.T) {
 	bare, whole := testing.AllocsPerRun(1000, asks), testing.AllocsPerRun(1000, tick)
 	t.Logf("%v allocations, of which %v are the lease's", whole, bare)
 	if whole > bare+1 {
-		t.Errorf("%v allocations, %v more than the bare question; want one more", whole, whole-bare)
+		t.Errorf("%v allocations, %v more than the call of the store; want one more", whole, whole-bare)
 	}
 	set := s.registry.get("a")
 	e := set.entry

@@ -57,7 +57,7 @@ func TestBlackoutSkipsTicks(t *testing.T) {
 			t.Errorf("the store was called %d times", n)
 		}
 		if err := h.TimersSucceed(); err != nil {
-			t.Errorf("a blackout is no silence: %v", err)
+			t.Errorf("a blackout must not raise an alarm: %v", err)
 		}
 		if err := h.Trigger(t.Context(), "own"); err != nil {
 			t.Errorf("a trigger in a blackout: %v", err)
@@ -150,7 +150,7 @@ func TestBrokenBlackout(t *testing.T) {
 		}
 		f.ended()
 		if n := strings.Count(log.String(), "no calendar"); n != 2 {
-			t.Errorf("logged %d times that it is broken, which it was twice:\n%s", n, log.String())
+			t.Errorf("logged %d times that it is broken, want 2:\n%s", n, log.String())
 		}
 	})
 }

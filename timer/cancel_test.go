@@ -86,7 +86,7 @@ func TestCancelRunHere(t *testing.T) {
 				st := must(h.Status().Timer("a"))
 				if len(st.Running) != 1 || st.Running[0].ID != other || st.Last == nil ||
 					st.Last.Outcome != timer.OutcomeCanceled {
-					t.Errorf("%+v, last %+v: want one canceled and the other going on", st.Running, st.Last)
+					t.Errorf("%+v, last %+v: want one canceled and the other in progress", st.Running, st.Last)
 				}
 				if n := calls.Load(); name == "retried" && n != 2 {
 					t.Errorf("%d calls, want the first of each run", n)

@@ -53,7 +53,7 @@ func TestCountersAreCreatedBeforeTheyCount(t *testing.T) {
 				seen = true
 				if c := m.GetCounter(); c.GetCreatedTimestamp() == nil ||
 					c.GetCreatedTimestamp().AsTime().After(first) {
-					t.Errorf("%v ticks were counted before their counter was born, at %v", c.GetValue(),
+					t.Errorf("%v ticks were counted before their counter was created, at %v", c.GetValue(),
 						c.GetCreatedTimestamp())
 				}
 			}

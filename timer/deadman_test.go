@@ -245,7 +245,7 @@ func TestLongRunsRaiseNoAlarm(t *testing.T) {
 				}
 				if c.fails {
 					if degraded < 500 {
-						t.Errorf("told in %d of 1,200 probes of runs that all fail", degraded)
+						t.Errorf("reported in %d of 1,200 probes, although all runs fail", degraded)
 					}
 				} else if degraded > 0 {
 					t.Errorf("degraded in %d of 1,200 probes, though every run succeeds: %v, %v", degraded,

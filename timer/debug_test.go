@@ -193,7 +193,7 @@ func TestDebugLineOfManyMissedTicks(t *testing.T) {
 			ticks += n
 		}
 		if st, _ := h.Status().Timer("a"); ticks < 3590 || uint64(ticks) != st.Skipped[timer.ReasonMissed] {
-			t.Errorf("lines tell of %v ticks, want %d", ticks, st.Skipped[timer.ReasonMissed])
+			t.Errorf("lines report %v ticks, want %d", ticks, st.Skipped[timer.ReasonMissed])
 		}
 	})
 }

@@ -273,7 +273,7 @@ func TestDelayedHostKeepsToTheJitter(t *testing.T) {
 			}
 		}
 		if late < 50 {
-			t.Errorf("%d runs were late: too few to tell", late)
+			t.Errorf("%d runs were late: too few to prove anything", late)
 		}
 	})
 }

@@ -430,7 +430,7 @@ func TestFixedDelayFaults(t *testing.T) {
 		t.Error(err)
 	}
 	if schedule.Check(schedule.After(driver.MaxDelay)) != nil {
-		t.Error("a delay that stores keep is refused")
+		t.Error("a delay that stores support is refused")
 	}
 }
 

@@ -379,7 +379,7 @@ func TestTriggerEndsWithItsContext(t *testing.T) {
 		}
 		h.Link.Heal()
 		if err := h.Trigger(t.Context(), "a"); err != nil {
-			t.Errorf("its place was not given back: %v", err)
+			t.Errorf("its place was not freed: %v", err)
 		}
 		f.Stop()
 	})

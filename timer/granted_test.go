@@ -51,7 +51,7 @@ func TestGracefulRestartsLoseNoTick(t *testing.T) {
 			}
 		}
 		if lost > 0 {
-			t.Errorf("%d of %d ticks ran nowhere, %d were given up by hosts that ended", lost, timers*seconds, drained)
+			t.Errorf("%d of %d ticks did not run, %d were given up by hosts that ended", lost, timers*seconds, drained)
 		}
 		f.Stop()
 	})

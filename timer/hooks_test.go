@@ -343,7 +343,7 @@ func TestI10HooksHarmNobody(t *testing.T) {
 				time.Sleep(lasts / 4)
 				st, _ := h.Status().Timer("a")
 				if want := uint64(lasts / every); st.Started < want-2 {
-					t.Errorf("%d runs, want %d: a hook cost the others; %v", st.Started, want, st.Skipped)
+					t.Errorf("%d runs, want %d: a hook affected other timers; %v", st.Started, want, st.Skipped)
 				}
 				if dropped := h.Status().DroppedEvents > 0; dropped != c.dropped {
 					t.Errorf("dropped %d events", h.Status().DroppedEvents)

@@ -14,7 +14,7 @@ import (
 func TestScheduleIDIsKept(t *testing.T) {
 	nightly := schedule.Cron("0 2 * * *", "")
 	if got, want := scheduleID(nightly), int64(1206863199325030075); got != want {
-		t.Errorf("the number of a schedule is %d, and was %d: stores remember the old one", got, want)
+		t.Errorf("the ID of a schedule is %d, and was %d: stores keep the old one", got, want)
 	}
 	if scheduleID(nil) != 0 {
 		t.Error("no schedule has a number")
@@ -25,7 +25,7 @@ func TestScheduleIDIsKept(t *testing.T) {
 	for _, other := range []schedule.Schedule{schedule.Every(time.Hour), schedule.Daily("02:00", ""),
 		dates("2026-01-04")} {
 		if scheduleID(other) == scheduleID(nightly) {
-			t.Errorf("%v has the number of %v", other, nightly)
+			t.Errorf("%v has the ID of %v", other, nightly)
 		}
 	}
 	if scheduleID(dates("2026-01-04")) == scheduleID(dates("2026-01-05")) {

@@ -134,7 +134,7 @@ func TestI1RunOfARemovedTimerGetsNoSlotWithoutItsPermit(t *testing.T) {
 		for range 100 {
 			time.Sleep(time.Second)
 			if old.Valid() {
-				t.Fatal("the old run is valid without its permit, which somebody else has")
+				t.Fatal("the old run is valid without its permit, which another run has")
 			}
 		}
 		f.Stop()

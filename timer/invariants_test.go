@@ -82,10 +82,10 @@ func TestI2LostRunEndsBeforeItsSlotIsGranted(t *testing.T) {
 		first.Link.Inject(dlocktest.Hang)
 		at := <-taken
 		if ended.Load() == nil {
-			t.Fatalf("the slot was granted at %v; the run was valid until %v and not told at all", at, lastValid.Load())
+			t.Fatalf("the slot was granted at %v; valid until %v, and its context did not end", at, lastValid.Load())
 		}
 		if !ended.Load().(time.Time).Before(at) || !lastValid.Load().(time.Time).Before(at) {
-			t.Errorf("the slot was granted at %v; the run was valid until %v and told at %v", at, lastValid.Load(),
+			t.Errorf("the slot was granted at %v; valid until %v, and its context ended at %v", at, lastValid.Load(),
 				ended.Load())
 		}
 		if !errors.Is(cause.Load().(error), dlock.ErrLost) {

@@ -338,7 +338,7 @@ func TestRunsActiveAndTriggers(t *testing.T) {
 				t.Error(err)
 			}
 			if _, err := s.Trigger(t.Context(), "nobody", timer.TriggerOptions{}); err == nil {
-				t.Error("a timer that is not there was triggered")
+				t.Error("an unknown timer was triggered")
 			}
 			got := values(t, reg)
 			for key, want := range map[string]float64{"tickslot_runs_active a": 2,

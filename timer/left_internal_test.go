@@ -103,7 +103,7 @@ func (w *waiting) misplaced(s *settings) (wrong string) {
 		wrong += fmt.Sprintf("%s: tick %d waits, of old settings or not the latest, %d; ", s.timer.Name, p.at, due)
 	}
 	if p.on != forCall && w.asking[s.entry] != p && !slices.Contains(w.byTime, item{when: p.until, e: s.entry}) {
-		wrong += s.timer.Name + ": a tick waits for ever; "
+		wrong += s.timer.Name + ": a tick waits forever; "
 	}
 	return wrong
 }

@@ -54,7 +54,7 @@ func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 			t.Errorf("%d runs in 5,400 ticks without the store", n)
 		}
 		if n := skip.Load(); n != 0 {
-			t.Errorf("%d runs of timers that are to skip", n)
+			t.Errorf("%d runs of timers that must skip", n)
 		}
 		if n := h.Link.Calls(dlocktest.OpAcquire) - calls; n > 2*60+10 {
 			t.Errorf("the store was called %d times in a minute, want twice per StoreTimeout at most", n)
@@ -166,7 +166,7 @@ func TestNothingStartsAfterRemove(t *testing.T) {
 			t.Errorf("%d runs started after Remove had returned", n)
 		}
 		if list, _ := f.store.List(t.Context(), "timer:a", 1); len(list) != 0 {
-			t.Errorf("the slot was not given back: %+v", list)
+			t.Errorf("the slot was not released: %+v", list)
 		}
 		f.Stop()
 	})
@@ -190,7 +190,7 @@ func TestLoggersRunOutsideTheLock(t *testing.T) {
 		h.Link.Heal()
 		time.Sleep(10 * time.Second)
 		if calls.n.Load() < 3 {
-			t.Errorf("%d lines logged: too weak to tell", calls.n.Load())
+			t.Errorf("%d lines logged: too few to prove anything", calls.n.Load())
 		}
 		f.Stop()
 	})

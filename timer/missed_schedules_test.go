@@ -328,7 +328,7 @@ func TestDelayedTicksAreMissedWhenTheyComeDue(t *testing.T) {
 				}
 				delay := st.Last.StartedAt.Sub(at(1, 2, 0))
 				if delay < 40*time.Minute || st.Started != 1 {
-					t.Fatalf("its delay of %v is too short for this test: give the timer another name", delay)
+					t.Fatalf("its delay of %v is too short for this test: choose a different name for the timer", delay)
 				}
 				due := at(2, 2, 0).Add(delay)
 				sleepUntil(at(2, 2, 0).Add(-time.Minute))

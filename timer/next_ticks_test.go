@@ -65,7 +65,7 @@ func TestNextTicks(t *testing.T) {
 		time.Sleep(4 * time.Hour)
 		for _, tick := range grid {
 			if f.watch.startsOf("grid", tick) != 1 {
-				t.Errorf("%v was to come due, and did not", tick)
+				t.Errorf("%v was not due, want it due", tick)
 			}
 		}
 		f.Stop()

@@ -177,7 +177,7 @@ func TestLimitReachesTheFleet(t *testing.T) {
 		time.Sleep(beat + 5*time.Second)
 		if ts, _ := f.Hosts[0].Status().Timer("stated"); ts.MaxConcurrency != 4 || ts.LimitOverride != 0 ||
 			running("stated") != 3 {
-			t.Errorf("after the override was taken back: %d runs, %+v", running("stated"), ts)
+			t.Errorf("after the override was reset: %d runs, %+v", running("stated"), ts)
 		}
 		f.Stop()
 	})
@@ -338,7 +338,7 @@ func TestOverridesReachAHostThatWasCutOff(t *testing.T) {
 			}
 		}
 		if err := b.Control().Resume(t.Context(), "job", ann); err == nil {
-			t.Error("an update that got nowhere was acknowledged")
+			t.Error("an update that did not reach the store was acknowledged")
 		}
 		time.Sleep(time.Minute)
 		b.Link.Heal()
@@ -424,7 +424,7 @@ func TestControlRefuses(t *testing.T) {
 		}
 	}
 	if o, err := ctl.Inspect(ctx, "x"); err != nil || o.Version != 0 || o.Name != "x" {
-		t.Errorf("updates were kept that were refused: %+v, %v", o, err)
+		t.Errorf("refused updates were stored: %+v, %v", o, err)
 	}
 }
 

@@ -98,7 +98,7 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 	case policy == timer.StoreDownRunLocal && most > hosts*perHost:
 		t.Errorf("%d handlers during the outage, the bound is %d", most, hosts*perHost)
 	case policy == timer.StoreDownRunLocal && most <= limit && down != dlocktest.Short:
-		t.Errorf("%d handlers during the outage: too weak to tell", most)
+		t.Errorf("%d handlers during the outage: too few to prove anything", most)
 	}
 	for _, h := range f.Hosts {
 		h.Link.Heal()

@@ -138,10 +138,10 @@ func TestRetryWaitsGrowAndAreJittered(t *testing.T) {
 		}
 		f.Stop()
 		if n := strings.Count(log.String(), "will be retried"); n != timers*(most-1) {
-			t.Errorf("%d lines tell of retries, want %d", n, timers*(most-1))
+			t.Errorf("%d lines report retries, want %d", n, timers*(most-1))
 		}
 		if n := strings.Count(log.String(), "attempt=6"); n != timers {
-			t.Errorf("%d lines tell of runs that failed, want %d", n, timers)
+			t.Errorf("%d lines report failed runs, want %d", n, timers)
 		}
 	})
 }
@@ -310,7 +310,7 @@ func TestI10RetryIf(t *testing.T) {
 			t.Errorf("%d lines report code that panicked, want 8:\n%s", n, log.String())
 		}
 		if n := strings.Count(log.String(), "will be retried"); n < 8 || strings.Count(log.String(), "stack=") < 8 {
-			t.Errorf("%d lines tell of retries, and not all of those after panics have a stack:\n%s", n, log.String())
+			t.Errorf("%d lines report retries, and not all of those after panics have a stack:\n%s", n, log.String())
 		}
 	})
 }

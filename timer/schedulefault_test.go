@@ -53,7 +53,7 @@ func TestScheduleThatFailedIsAskedAgain(t *testing.T) {
 		v := values(t, reg)
 		if failed, there := v["tickslot_schedule_failed a"]; failed != 1 || !there ||
 			v["tickslot_schedule_failed b"] != 0 {
-			t.Errorf("the metrics do not tell: %v", failed)
+			t.Errorf("the metrics do not show it: %v", failed)
 		}
 		for name, err := range map[string]error{"TimersSucceed": h.TimersSucceed(), "Degraded": h.Degraded()} {
 			if err == nil || !strings.Contains(err.Error(), `timer "a" is not due: its schedule failed`) ||

@@ -76,7 +76,7 @@ func TestRemoveRarelyScansTheHeap(t *testing.T) {
 		}
 	}
 	if swept > 20 {
-		t.Errorf("%d times of %d all others were looked at", swept, n)
+		t.Errorf("%d times of %d the whole heap was scanned", swept, n)
 	}
 	s.registry.mu.Lock()
 	now := time.Now().UnixMicro()
@@ -95,7 +95,7 @@ func TestRemoveRarelyScansTheHeap(t *testing.T) {
 	}
 	testkit.Eventually(t, testkit.Patience, "no run is in progress", func() bool { return !s.registry.busy() })
 	if len(ran) != 0 || len(s.planner.heap) != 1 || s.planner.dropped != 0 {
-		t.Errorf("%d ran, %d items are left, %d are taken for dropped", len(ran), len(s.planner.heap),
+		t.Errorf("%d ran, %d items are left, %d are counted as dropped", len(ran), len(s.planner.heap),
 			s.planner.dropped)
 	}
 }

@@ -51,7 +51,7 @@ func TestI11FaultIsNoReasonToRunEverywhere(t *testing.T) {
 		}
 		time.Sleep(30 * time.Second)
 		if n := runs.Load(); n != 0 {
-			t.Errorf("%d runs of 30 ticks that the store found fault with", n)
+			t.Errorf("%d runs of 30 ticks while the store reported a fault", n)
 		}
 		for _, h := range f.Hosts {
 			st := h.Status()
@@ -60,7 +60,7 @@ func TestI11FaultIsNoReasonToRunEverywhere(t *testing.T) {
 				t.Errorf("%+v", st.Timers[0])
 			}
 			if h.StoreReachable() == nil || st.Store.Up || !strings.Contains(st.Store.Err, "holds a list") {
-				t.Errorf("the store counts as well: %+v", st.Store)
+				t.Errorf("the store is reported as up: %+v", st.Store)
 			}
 			h.Accounted(t)
 			if x, err := h.Explain(t.Context(), "a", time.Time{}); err != nil || x.Reason != timer.ReasonStoreFault ||
@@ -120,7 +120,7 @@ func TestI11RunFailsAtOnceOnAStoreThatIsNotSetUp(t *testing.T) {
 			_, err := s.Trigger(t.Context(), name, timer.TriggerOptions{})
 			refused, ok := errors.AsType[*timer.RefusedError](err)
 			if !ok || refused.Reason != timer.ReasonStoreSetup || !strings.Contains(err.Error(), "call Migrate") {
-				t.Errorf("Trigger does not tell of the fault: %v", err)
+				t.Errorf("Trigger does not return the fault: %v", err)
 			}
 		}
 	})
@@ -235,7 +235,7 @@ func TestI11RightRevokedLater(t *testing.T) {
 		began = h.Status().Timers[0].Started
 		time.Sleep(10 * time.Second)
 		if err := h.Degraded(); err != nil || h.Status().Timers[0].Started != began+10 {
-			t.Errorf("after the right was granted again: %v, %+v", err, h.Status().Timers[0])
+			t.Errorf("after the permission was granted again: %v, %+v", err, h.Status().Timers[0])
 		}
 		f.Stop()
 		// The other line reports the lost lease.
@@ -271,7 +271,7 @@ func TestI11SetUpWronglyAndSilentInTurns(t *testing.T) {
 			time.Sleep(3 * time.Second)
 		}
 		if n := degraded.Load(); n != 0 {
-			t.Errorf("%d runs without a store that is set up wrongly", n)
+			t.Errorf("%d runs without a store that is set up incorrectly", n)
 		}
 		h.Link.Heal()
 		testkit.Eventually(t, dlock.DefaultTTL, "the store is well again", func() bool { return h.Status().Store.Up })

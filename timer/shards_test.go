@@ -259,7 +259,7 @@ func TestServersSetUpWronglyAreRarelyAsked(t *testing.T) {
 			before := store.calls.Load()
 			time.Sleep(10 * time.Second)
 			if n := store.calls.Load() - before; n > 100 {
-				t.Errorf("%d acquires in ten seconds of a store that is set up wrongly", n)
+				t.Errorf("%d acquires in ten seconds of a store that is set up incorrectly", n)
 			}
 		}
 		store.wrong.Store(false)

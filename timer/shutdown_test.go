@@ -29,10 +29,10 @@ func TestI8DrainLetsRunsFinishAndReleases(t *testing.T) {
 		h := f.start(config,
 			timer.Timer{Name: "finishes", Schedule: schedule.Every(time.Second),
 				Run: func(ctx context.Context) error { slow = sleep(ctx, 8*time.Second); return slow }},
-			timer.Timer{Name: "is cancelled", Schedule: schedule.Every(time.Second),
+			timer.Timer{Name: "is canceled", Schedule: schedule.Every(time.Second),
 				Run: func(ctx context.Context) error {
 					<-ctx.Done()
-					if list, _ := f.store.List(context.Background(), "timer:is cancelled", 1); len(list) != 1 {
+					if list, _ := f.store.List(context.Background(), "timer:is canceled", 1); len(list) != 1 {
 						t.Error("its slot was released before the handler returned")
 					}
 					stubborn = context.Cause(ctx)
@@ -58,12 +58,12 @@ func TestI8DrainLetsRunsFinishAndReleases(t *testing.T) {
 			t.Errorf("draining took %v, want PreStopDelay + DrainTimeout", took)
 		}
 		if slow != nil {
-			t.Errorf("the run that would have finished was cancelled: %v", slow)
+			t.Errorf("the run that would have finished was canceled: %v", slow)
 		}
 		if !errors.Is(stubborn, timer.ErrDraining) {
 			t.Errorf("cause %v, want ErrDraining", stubborn)
 		}
-		for _, name := range []string{"finishes", "is cancelled"} {
+		for _, name := range []string{"finishes", "is canceled"} {
 			if list, _ := f.store.List(t.Context(), "timer:"+name, 1); len(list) != 0 {
 				t.Errorf("%s: slot still held: %+v", name, list)
 			}

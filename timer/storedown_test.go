@@ -355,7 +355,7 @@ func TestDisagreementAboutMaxConcurrencyShows(t *testing.T) {
 			}
 		}
 		if said == 0 {
-			t.Error("no host noticed that the others have another MaxConcurrency")
+			t.Error("no host noticed that the others have a different MaxConcurrency")
 		}
 		f.Stop()
 		f.watch.check(t)

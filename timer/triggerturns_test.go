@@ -73,7 +73,7 @@ func TestTriggersBesideABusyLimit(t *testing.T) {
 						worst = max(worst, time.Since(asked))
 						time.Sleep(7 * time.Second)
 					}
-					t.Logf("after %v at worst, beside %d ticks", worst, ticks.Load())
+					t.Logf("after %v at worst, with %d ticks", worst, ticks.Load())
 					if n := ticks.Load(); n < 60 {
 						t.Errorf("%d ticks ran", n)
 					}

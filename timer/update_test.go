@@ -93,7 +93,7 @@ func TestUpdateLeavesRunsAlone(t *testing.T) {
 				}
 				began = time.Now()
 				if err := h.Remove(t.Context(), "a"); err != nil || time.Since(began) < 4*time.Minute {
-					t.Errorf("Remove: %v after %v, while a run of an earlier version went on", err, time.Since(began))
+					t.Errorf("Remove: %v after %v, while an earlier run was in progress", err, time.Since(began))
 				}
 				if len(h.Status().Timers) != 0 {
 					t.Errorf("%+v", h.Status().Timers)
@@ -139,12 +139,12 @@ func TestUpdateRefusesFaults(t *testing.T) {
 		}
 		fails := scheduleFunc(func(at time.Time) time.Time { panic("no calendar") })
 		if err := h.Update(timer.Timer{Name: "a", Schedule: fails, Run: f.handler(0)}); err == nil {
-			t.Error("a schedule that panics was taken")
+			t.Error("a schedule that panics was accepted")
 		}
 		refuses.Store(true)
 		err = h.Update(timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), Run: f.handler(0)})
 		if err == nil || !strings.Contains(err.Error(), "it wraps nothing") {
-			t.Errorf("%v: a middleware that panics was taken", err)
+			t.Errorf("%v: a middleware that panics was accepted", err)
 		}
 		refuses.Store(false)
 		time.Sleep(10 * time.Minute)

@@ -98,7 +98,7 @@ func TestNoTickOfARemovedTimerWaits(t *testing.T) {
 		}
 	}
 	if left > 0 {
-		t.Errorf("%d times a tick of a removed timer waited on", left)
+		t.Errorf("%d times a tick of a removed timer kept waiting", left)
 	}
 }
 
