@@ -197,7 +197,7 @@ func TestMetricsOfTimersThatComeAndGo(t *testing.T) {
 	})
 }
 
-// Two schedulers on one registry are an error of the configuration and do not cause a panic.
+// Two schedulers on one registry are a configuration error and do not cause a panic.
 func TestMetricsOfTwoSchedulersOnOneRegistry(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	if _, err := timer.New(timer.Config{Registerer: reg}); err != nil {

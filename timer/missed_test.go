@@ -409,7 +409,7 @@ func TestMissedWhileTheStoreIsDown(t *testing.T) {
 				link := dlocktest.NewFaulty(f.store)
 				link.Inject(dlocktest.Error(errors.New("down")))
 				many := []timer.Timer{job}
-				if open { // others notice the outage before it
+				if open { // in the other cases hosts notice the outage before the tick
 					for i := range 70 {
 						many = append(many, timer.Timer{Name: fmt.Sprint(i), Schedule: schedule.Every(5 * time.Second),
 							Run: nop})

@@ -39,7 +39,7 @@ func (p *pending) abandoned() Reason {
 	return ReasonDraining
 }
 
-// waitedTooLong reports whether a tick has waited for a run or a place for as long as it may.
+// waitedTooLong reports whether a tick has waited for a run or a place for the maximum time.
 func (p *pending) waitedTooLong(most time.Duration) bool {
 	return (p.on == forRun || p.on == forPlace && !p.turn) && time.Since(p.waitsSince) >= most
 }

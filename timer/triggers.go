@@ -19,7 +19,7 @@ import (
 // triggerWorkers is how many queues of triggers a host works on at the same time.
 const triggerWorkers = 8
 
-// triggers starts the runs that a Control has triggered, on this host. When the store's overrides
+// triggers starts, on this host, the runs that a Control has triggered. When the store's overrides
 // say that a timer was triggered, the host reads the timer's queue. It reads the queue again with
 // each probe until the queue is empty.
 //
