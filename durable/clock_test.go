@@ -46,7 +46,7 @@ func TestDatabaseClockWasAhead(t *testing.T) {
 				pass(2*time.Minute + 30*time.Second)
 				for name, n := range queued() {
 					if n == before[name] {
-						t.Errorf("%s has no run after its clock was right again: %d before", name, n)
+						t.Errorf("%s has no run after its clock was corrected: %d before", name, n)
 					}
 				}
 				f.end()

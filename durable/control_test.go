@@ -102,7 +102,7 @@ func TestControlShows(t *testing.T) {
 		}
 	}
 	if _, err := c.Cancel(ctx, 1<<40, ann); !errors.Is(err, durable.ErrNoRun) {
-		t.Errorf("Cancel of no run: %v", err)
+		t.Errorf("Cancel of a missing run: %v", err)
 	}
 	if _, err := s.Run(ctx, 1<<40); !errors.Is(err, durable.ErrNoRun) || !named(err) {
 		t.Errorf("no run: %v", err)

@@ -230,7 +230,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 		t.Helper()
 		for _, want := range wants {
 			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("it does not say %q:\n%v", want, err)
+				t.Errorf("the error does not contain %q:\n%v", want, err)
 			}
 		}
 	}

@@ -55,7 +55,7 @@ func TestWorkerOfAnotherEnvironment(t *testing.T) {
 			}
 		}
 		if schedules, err := f.store.Schedules(t.Context()); err != nil || len(schedules) > 0 {
-			t.Errorf("it has registered %v, %v", schedules, err)
+			t.Errorf("the worker has registered %v, %v", schedules, err)
 		}
 		if n := len(f.runs(store.StateQueued)); n != len(ids) {
 			t.Errorf("%d of %d runs are left", n, len(ids))
@@ -94,10 +94,10 @@ func TestWorkerThatIsRefusedLater(t *testing.T) {
 			t.Error("it runs")
 		}
 		if run, _ := f.run(first); run.State != store.StateSucceeded {
-			t.Errorf("the run that went on: %+v", run)
+			t.Errorf("the run that continued: %+v", run)
 		}
 		if run, _ := f.run(second); run.State != store.StateQueued {
-			t.Errorf("a run of afterwards: %+v", run)
+			t.Errorf("a later run: %+v", run)
 		}
 		f.end()
 	})

@@ -93,7 +93,7 @@ func TestStandbyTakesOver(t *testing.T) {
 		defer mu.Unlock()
 		for _, id := range committed {
 			if !done[id] {
-				return fmt.Errorf("run %d of %d is not", id, len(committed))
+				return fmt.Errorf("run %d of %d is missing", id, len(committed))
 			}
 		}
 		return nil

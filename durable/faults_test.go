@@ -193,7 +193,7 @@ func TestCallThatDoesNotReturn(t *testing.T) {
 			t.Error(err)
 		}
 		if n := h.link.count("claim") - claims; n != 1 {
-			t.Errorf("%d claims were made", n)
+			t.Errorf("%d claims were executed", n)
 		}
 		if run, _ := f.run(id); run.State != store.StateSucceeded {
 			t.Errorf("%+v", run)

@@ -152,11 +152,11 @@ func TestClocksOfHostsAreAnHourOff(t *testing.T) {
 				id := f.trigger("report", durable.TriggerOptions{RunIn: 10 * time.Second})
 				pass(9 * time.Second)
 				if f.watch.called(id) != 0 {
-					t.Error("it began too early")
+					t.Error("the run began too early")
 				}
 				pass(7 * time.Second)
 				if f.watch.called(id) != 1 {
-					t.Error("it did not begin")
+					t.Error("the run did not begin")
 				}
 				pass(3 * time.Minute)
 				if run, attempts := f.run(id); run.State != store.StateSucceeded || len(attempts) != 1 {
@@ -193,12 +193,12 @@ func TestWorkerThatCannotRenewClaimsNothing(t *testing.T) {
 			t.Errorf("the check: %v", err)
 		}
 		if run, _ := f.run(first); f.watch.called(second) != 0 || time.Until(run.LeaseUntil) > 6*time.Second {
-			t.Errorf("it was claimed, %v before the lease of the other ends", time.Until(run.LeaseUntil))
+			t.Errorf("the run was claimed %v before the other lease ended", time.Until(run.LeaseUntil))
 		}
 		h.link.set(well)
 		pass(time.Minute)
 		if f.watch.called(second) == 0 || h.Checks()["leases-renewed"]() != nil {
-			t.Error("it does not claim again")
+			t.Error("the worker does not claim again")
 		}
 		h.stop()
 		f.end()
@@ -360,7 +360,7 @@ func TestHandlerThatIgnoresItsContextLosesItsLease(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		if n := strings.Count(h.log.String(), "ignores the end of its context"); n != 1 {
-			t.Errorf("it was said %d times", n)
+			t.Errorf("it was logged %d times", n)
 		}
 		close(free)
 		pass(time.Second)
@@ -403,7 +403,7 @@ func TestTrustCountsFromTheRequest(t *testing.T) {
 				run, _ := f.run(id)
 				pass(20 * time.Second)
 				if endedAt.IsZero() || !endedAt.Before(run.LeaseUntil) {
-					t.Errorf("%s: it ended at %v, and the lease at %v", op, endedAt, run.LeaseUntil)
+					t.Errorf("%s: the context ended at %v, and the lease at %v", op, endedAt, run.LeaseUntil)
 				}
 				h.link.set(well)
 				f.end()
@@ -441,7 +441,7 @@ func TestDatabaseClockJumps(t *testing.T) {
 			t.Errorf("%+v", run)
 		}
 		if endedAt.IsZero() || endedAt.Sub(jumpedAt) > durable.DefaultTTL/3 {
-			t.Errorf("its context has not ended with the next renewal: %v", endedAt)
+			t.Errorf("the context has not ended with the next renewal: %v", endedAt)
 		}
 		pass(time.Minute)
 		if run, _ := f.run(id); run.State != store.StateSucceeded || run.Attempt != 2 {
@@ -470,16 +470,16 @@ func TestMachineThatWasAsleep(t *testing.T) {
 		f.trigger("report", durable.TriggerOptions{RunIn: time.Second})
 		pass(30 * time.Second)
 		if !run.Valid() {
-			t.Error("it is not valid while the machine is awake")
+			t.Error("the lease is not valid while the machine is awake")
 		}
 		sleep(40 * time.Second)
 		wokeAt := time.Now()
 		if run.Valid() {
-			t.Error("it is valid after the sleep")
+			t.Error("the lease is valid after the sleep")
 		}
 		pass(time.Second)
 		if endedAt.IsZero() || endedAt.Sub(wokeAt) > time.Second {
-			t.Errorf("its context ended at %v, the machine woke at %v", endedAt, wokeAt)
+			t.Errorf("the context ended at %v, the machine woke at %v", endedAt, wokeAt)
 		}
 		pass(time.Minute)
 		f.end()

@@ -64,12 +64,12 @@ func TestOverrideOfALimit(t *testing.T) {
 		}
 		for _, c := range [][2]int{{0, 0}, {1, 1}, {-1, 4}, {2, 2}} {
 			if set(c[0]); running() > c[1] {
-				t.Errorf("override %d: %d are running", c[0], running())
+				t.Errorf("override %d: %d runs are running", c[0], running())
 			}
 		}
 		pass(10 * time.Minute)
 		if running() != 0 || len(f.runs(store.StateSucceeded)) != 500 {
-			t.Error("not all have run")
+			t.Error("not all runs have ended")
 		}
 		f.end()
 	})
@@ -211,7 +211,7 @@ func TestNotify(t *testing.T) {
 			id := f.queue("report", durable.TriggerOptions{})
 			pass(time.Second)
 			if f.watch.called(id) != 0 {
-				t.Fatal("it was found without a hint")
+				t.Fatal("the run was found without a hint")
 			}
 			if i%2 == 0 {
 				f.store.Disconnect() // the listener triggers a poll when it has reconnected
@@ -220,7 +220,7 @@ func TestNotify(t *testing.T) {
 			}
 			pass(10 * time.Second)
 			if f.watch.called(id) != 1 {
-				t.Errorf("hint %d was not heard", i)
+				t.Errorf("hint %d was not received", i)
 			}
 		}
 		f.end()

@@ -45,7 +45,7 @@ func TestManySchedules(t *testing.T) {
 			}
 		}
 		if due, registered := h.link.most["due"], h.link.most["register"]; due > 1000 || registered > 1000 {
-			t.Errorf("a call had %d schedules that were due, one %d to register", due, registered)
+			t.Errorf("one call returned %d due schedules, and one registered %d", due, registered)
 		}
 		if n := h.link.count("due"); n > 150 {
 			t.Errorf("%d calls", n)

@@ -96,7 +96,7 @@ func TestPauseThatNoWorkerSees(t *testing.T) {
 					row := f.accounted("often", everyMinute, first)
 					if row.Queued-was.Queued != c.queued || row.Coalesced-was.Coalesced != c.coalesced ||
 						row.Skipped-was.Skipped != c.skipped || row.PausedTicks != c.paused {
-						t.Errorf("%+v, and it was %+v", row, was)
+						t.Errorf("%+v, but it was %+v before", row, was)
 					}
 					f.end()
 				})

@@ -46,12 +46,12 @@ func TestRate(t *testing.T) {
 			f.end()
 			if left := f.runs(store.StateQueued, store.StateRunning, store.StateDead); len(left) > 0 ||
 				len(starts) != 12*c.rate {
-				t.Fatalf("%d are left after %d starts", len(left), len(starts))
+				t.Fatalf("%d runs are left after %d starts", len(left), len(starts))
 			}
 			slices.SortFunc(starts, time.Time.Compare)
 			for i := c.rate; i < len(starts); i++ {
 				if within := starts[i].Sub(starts[i-c.rate]); within < c.per {
-					t.Fatalf("%d starts within %v, from %v on", c.rate+1, within, starts[i-c.rate].Sub(began))
+					t.Fatalf("%d starts within %v, beginning at %v", c.rate+1, within, starts[i-c.rate].Sub(began))
 				}
 			}
 			first, last := starts[0], starts[len(starts)-1]
@@ -114,7 +114,7 @@ func TestRateWhenTheClockIsSetBack(t *testing.T) {
 		}{{50 * time.Second, 3}, {20 * time.Second, 4}} {
 			pass(c.after)
 			if n := len(f.runs(store.StateSucceeded)); n != c.ended {
-				t.Errorf("%d have run, want %d", n, c.ended)
+				t.Errorf("%d runs have ended, want %d", n, c.ended)
 			}
 		}
 		f.end()

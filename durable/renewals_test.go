@@ -54,7 +54,7 @@ func TestWorkerThatLosesItsLeasesClaimsNoMore(t *testing.T) {
 				renewals := h.link.count("renew")
 				pass(time.Hour)
 				if n := h.link.count("renew") - renewals; n > 0 {
-					t.Errorf("%d renewals of nothing", n)
+					t.Errorf("%d renewals without a run", n)
 				}
 				f.end()
 			})

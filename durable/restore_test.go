@@ -137,7 +137,7 @@ func putBack(t *testing.T, server *sqltest.Server, others bool) {
 	admin(fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s_copy", name, name))
 	for range runs {
 		if id := trigger("new"); !before[id] {
-			t.Errorf("the ID %d was not given before: this shows nothing", id)
+			t.Errorf("the ID %d was not assigned before, so this test proves nothing", id)
 		}
 	}
 	if others {
@@ -163,6 +163,6 @@ func putBack(t *testing.T, server *sqltest.Server, others bool) {
 		t.Errorf("%d keys of %d runs", len(returned), 2*runs+1)
 	}
 	if !others && lost != runs {
-		t.Errorf("the contexts of %d attempts of before had ended, want %d", lost, runs)
+		t.Errorf("the contexts of %d earlier attempts had ended, want %d", lost, runs)
 	}
 }

@@ -93,7 +93,7 @@ func TestResults(t *testing.T) {
 				for i := 1; i < len(attempts) && c.between[1] > 0; i++ {
 					pause := attempts[i].StartedAt.Sub(attempts[i-1].FinishedAt)
 					if pause < c.between[0] || pause > c.between[1] {
-						t.Errorf("attempt %d came %v after the one before", i+1, pause)
+						t.Errorf("attempt %d came %v after the previous one", i+1, pause)
 					}
 				}
 				f.end()
@@ -135,7 +135,7 @@ func TestRetryWaitsGrowAndVary(t *testing.T) {
 				different[pause.Round(time.Millisecond)] = true
 			}
 			if len(different) < 10 {
-				t.Errorf("wait %d: only %d different ones", i+1, len(different))
+				t.Errorf("wait %d: only %d different values", i+1, len(different))
 			}
 		}
 		f.end()
@@ -307,13 +307,13 @@ func TestLockedRowHoldsUpNoOtherResult(t *testing.T) {
 		}
 		pass(25 * time.Second)
 		if ended := f.runs(store.StateSucceeded); len(ended) != 20 {
-			t.Errorf("%d of 20 have ended", len(ended))
+			t.Errorf("%d of 20 runs have ended", len(ended))
 		}
 		if s := h.Status(); s.Places != 1 || !s.Database.Up || h.link.count("finish") > 60 {
 			t.Errorf("%d finishes, %+v", h.link.count("finish"), s)
 		}
 		if n := strings.Count(h.log.String(), "another session has locked its row"); n != 1 {
-			t.Errorf("it was said %d times", n)
+			t.Errorf("it was logged %d times", n)
 		}
 		h.link.lock()
 		pass(5 * time.Second)
@@ -351,7 +351,7 @@ func TestResultThatTheDatabaseRefuses(t *testing.T) {
 		}
 		pass(15 * time.Second)
 		if ended := f.runs(store.StateSucceeded); len(ended) != 60 {
-			t.Errorf("%d of 60 have ended", len(ended))
+			t.Errorf("%d of 60 runs have ended", len(ended))
 		}
 		h.link.refuse()
 		pass(5 * time.Second)

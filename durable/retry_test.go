@@ -39,7 +39,7 @@ func TestRunIsTriedForThreeWeeks(t *testing.T) {
 			}
 			if tried := began[len(began)-1].Sub(began[0]).Round(time.Minute); tried != durable.DefaultMaxElapsedTime ||
 				longest > durable.DefaultMaxWait+time.Minute {
-				t.Errorf("round %d: it was tried for %v, at most %v apart", round, tried, longest)
+				t.Errorf("round %d: the run was tried for %v, at most %v apart", round, tried, longest)
 			}
 			began = nil
 			control := durable.NewStore(f.store).Control()

@@ -212,7 +212,7 @@ func (w *world) judge() {
 		row := w.accounted(name, s, w.firstTick(name))
 		ticks += row.Queued
 		if w.store.Now().Sub(row.LastDueAt) > 30*time.Second {
-			t.Errorf("%s: its ticks stand still since %v", name, row.LastDueAt)
+			t.Errorf("%s: no tick was planned since %v", name, row.LastDueAt)
 		}
 	}
 	if len(succeeded) != w.triggers+int(ticks) {
@@ -222,7 +222,7 @@ func (w *world) judge() {
 	for _, r := range succeeded {
 		_, attempts := w.run(r.ID)
 		if w.watch.called(r.ID) == 0 {
-			t.Errorf("run %d has succeeded, and nobody has called its handler", r.ID)
+			t.Errorf("run %d has succeeded, but no worker called its handler", r.ID)
 		}
 		for i, a := range attempts {
 			ended[a.Outcome]++

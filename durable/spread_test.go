@@ -44,11 +44,11 @@ func TestLimitIsShared(t *testing.T) {
 			all, of := running()
 			for name, n := range of {
 				if n > share {
-					t.Errorf("after %d half seconds %s has %d of %d", i, name, n, all)
+					t.Errorf("after %d half seconds, %s has %d of %d", i, name, n, all)
 				}
 			}
 			if all != limit && i > 0 {
-				t.Errorf("after %d half seconds %d are running: %v", i, all, of)
+				t.Errorf("after %d half seconds, %d are running: %v", i, all, of)
 			}
 		}
 		f.hosts[3].kill()
@@ -56,7 +56,7 @@ func TestLimitIsShared(t *testing.T) {
 		for range 10 {
 			pass(500 * time.Millisecond)
 			if all, of := running(); all != limit || len(of) != 3 || of[f.hosts[0].name] > 4 {
-				t.Errorf("after one was killed %d are running: %v", all, of)
+				t.Errorf("after one worker was killed, %d are running: %v", all, of)
 			}
 		}
 		f.hosts[1].kill()
@@ -65,7 +65,7 @@ func TestLimitIsShared(t *testing.T) {
 		for range 10 {
 			pass(500 * time.Millisecond)
 			if all, of := running(); all != limit {
-				t.Errorf("after three were killed %d are running: %v", all, of)
+				t.Errorf("after three workers were killed, %d are running: %v", all, of)
 			}
 		}
 		for left := 1; left > 0; left = len(f.runs(store.StateQueued, store.StateRunning)) {

@@ -216,7 +216,7 @@ func TestTwoVersionsOfASchedule(t *testing.T) {
 			t.Errorf("before: %v", got)
 		}
 		if n := strings.Count(older.log.String(), "another version has taken"); n != 1 {
-			t.Errorf("it was said %d times", n)
+			t.Errorf("it was logged %d times", n)
 		}
 		older.stop()
 		add(half).start() // the deploy is rolled back
@@ -224,7 +224,7 @@ func TestTwoVersionsOfASchedule(t *testing.T) {
 		f.hosts = slices.DeleteFunc(f.hosts, func(h *host) bool { return h == newer })
 		pass(5 * time.Hour)
 		if got := ticks(start.Add(21*time.Hour), start.Add(48*time.Hour)); !slices.Equal(got, []int{30}) {
-			t.Errorf("after the roll-back: %v", got)
+			t.Errorf("after the rollback: %v", got)
 		}
 		f.end()
 	})
@@ -249,13 +249,13 @@ func TestVersionThatIsRolledBack(t *testing.T) {
 		canary := add(later)
 		pass(time.Hour)
 		if row := f.ticks("often"); row.NextDueAt.Second() != 30 {
-			t.Errorf("the living version has lost it: %+v", row)
+			t.Errorf("the running version has lost it: %+v", row)
 		}
 		canary.kill()
 		pass(7 * time.Minute)
 		row := f.ticks("often")
 		if row.NextDueAt.Second() != 0 || time.Since(row.LastDueAt) > 2*time.Minute {
-			t.Errorf("the schedule stands still: %+v at %v", row, time.Now())
+			t.Errorf("the schedule does not advance: %+v at %v", row, time.Now())
 		}
 		f.end()
 	})
@@ -331,7 +331,7 @@ func TestRenamedAndRemovedSchedules(t *testing.T) {
 			t.Errorf("%+v, %v", rows, err)
 		}
 		if renamed.stop() != nil {
-			t.Error("it did not end")
+			t.Error("the worker did not end")
 		}
 		f.end()
 	})
@@ -417,7 +417,7 @@ func TestScheduleThatFails(t *testing.T) {
 		for _, want := range []string{`"panics": its Next panicked: help`, `"back": its Next(`,
 			`"hangs": its Next does`} {
 			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("it does not say %q: %v", want, err)
+				t.Errorf("the error does not contain %q: %v", want, err)
 			}
 		}
 		if h.Live() != nil || strings.Count(h.log.String(), "a schedule fails") > 20 {

@@ -84,7 +84,7 @@ func TestTriggerInATransactionOfEachDriver(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n := len(allRuns(t, way.store)) - before; n != 0 {
-				t.Errorf("%s: %d runs before the transaction has ended", way.name, n)
+				t.Errorf("%s: %d runs before the end of the transaction", way.name, n)
 			}
 			end := rollback
 			if commits {

@@ -100,7 +100,7 @@ func TestViews(t *testing.T) {
 			"ended 1.2 succeeded ok <nil>",
 			fmt.Sprintf("reclaimed %d.1 from other", slow), "ticks of often: 1"} {
 			if !slices.Contains(told, want) {
-				t.Errorf("nobody was told %q: %q", want, told)
+				t.Errorf("no hook was called with %q: %q", want, told)
 			}
 		}
 		if n, err := testutil.GatherAndCount(registry); n != 0 || err != nil {
@@ -157,7 +157,7 @@ func TestChecks(t *testing.T) {
 				t.Errorf("%s: %s: %v, want %q", when, name, err, want)
 			}
 			if h.link.count("stats") != before {
-				t.Error("a probe has asked the database")
+				t.Error("a probe has called the database")
 			}
 		}
 		for name := range checks {
@@ -258,7 +258,7 @@ func TestSweepKeepsUp(t *testing.T) {
 		pass(10 * time.Minute)
 		f.end()
 		if took := old.done.Sub(old.began); old.done.IsZero() || took > 25*time.Second {
-			t.Errorf("to delete 100,000 rows took %v, and %d are left", took, old.left)
+			t.Errorf("deleting 100,000 rows took %v, and %d are left", took, old.left)
 		}
 	})
 }
@@ -283,7 +283,7 @@ func TestJSON(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	if durable.JSON[int](nil) != nil {
-		t.Error("a handler of nothing")
+		t.Error("JSON of a nil handler is not nil")
 	}
 }
 
@@ -292,7 +292,7 @@ func TestJSON(t *testing.T) {
 // Fails when the context lacks the run.
 func TestRunFromContext(t *testing.T) {
 	if _, ok := durable.RunFromContext(t.Context()); ok {
-		t.Error("a run out of nothing")
+		t.Error("a context without a run returned a run")
 	}
 	run := &durable.Run{ID: 7}
 	if got, ok := durable.RunFromContext(durable.ContextWithRun(t.Context(), run)); !ok || got != run || !got.Valid() {

@@ -68,6 +68,6 @@ func TestDefaultsAreDocumented(t *testing.T) {
 	})
 	if c.ClaimBatch != c.MaxRuns || c.MaterializeInterval != c.PollInterval || c.ClaimInterval != c.PollInterval ||
 		c.ReclaimInterval != c.PollInterval || c.Retention.Succeeded != c.Retention.Canceled {
-		t.Errorf("what follows others: %+v", c)
+		t.Errorf("defaults that depend on other fields: %+v", c)
 	}
 }

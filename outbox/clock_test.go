@@ -42,7 +42,7 @@ func TestClockOfTheHostIsAnHourOff(t *testing.T) {
 			var now time.Time
 			err = pool.QueryRow(t.Context(), "SELECT clock_timestamp()").Scan(&now)
 			if off := time.Until(now) - ahead; err != nil || off.Abs() > time.Minute {
-				t.Fatalf("the database's clock shows %v, want it %v ahead: %v", now, ahead, err)
+				t.Fatalf("the database's clock shows %v, want a clock that is %v ahead: %v", now, ahead, err)
 			}
 			clockIsOff(t, pool)
 		})
@@ -96,7 +96,7 @@ func clockIsOff(t *testing.T, pool *pgxpool.Pool) {
 		for i := 1; i < len(at); i++ {
 			// A wait is shortened by up to half.
 			if gap := at[i].Sub(at[i-1]); gap < wait/2 || gap > wait+10*time.Second {
-				t.Errorf("%s: attempt %d came %v after the one before", what, i+1, gap)
+				t.Errorf("%s: attempt %d came %v after the previous one", what, i+1, gap)
 			}
 		}
 	}
@@ -106,7 +106,7 @@ func clockIsOff(t *testing.T, pool *pgxpool.Pool) {
 		}
 	}
 	if age := sink.oddestAge(); age < 0 || age > testkit.Patience {
-		t.Errorf("a sink was told that its message is %v old", age)
+		t.Errorf("a sink got a message whose age was given as %v", age)
 	}
 	// A sweep deletes only rows that are too old by the database's clock.
 	if _, err := pool.Exec(t.Context(), "UPDATE "+outbox.DefaultTableName+

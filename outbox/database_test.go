@@ -273,7 +273,7 @@ func TestTableThatIsMissing(t *testing.T) {
 			}
 			for what, err := range map[string]error{"Verify": box.Verify(t.Context()), "Run": relay.Run(t.Context())} {
 				if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), table) {
-					t.Errorf("%s without %s: %v, want ErrSetup, and its name", what, table, err)
+					t.Errorf("%s without %s: %v, want ErrSetup and the name of the table", what, table, err)
 				}
 			}
 			rename("gone", table)
@@ -337,7 +337,7 @@ func TestCommitsOutOfOrder(t *testing.T) {
 			select {
 			case d := <-got:
 				if d.Key != keys[i] || d.Seq >= last {
-					t.Errorf("message %d of key %q, want that of %q, before %d", d.Seq, d.Key, keys[i], last)
+					t.Errorf("message %d of key %q, want the message of key %q, before %d", d.Seq, d.Key, keys[i], last)
 				}
 				last = d.Seq
 			case <-time.After(testkit.Patience):

@@ -52,10 +52,10 @@ func TestRelayOfAnotherEnvironment(t *testing.T) {
 			}
 		}
 		if n := f.had(); n > 0 {
-			t.Errorf("it has delivered %d", n)
+			t.Errorf("the relay has delivered %d messages", n)
 		}
 		if page, err := f.locks.Enumerate(t.Context(), "", 10); err != nil || len(page.Leases) > 0 {
-			t.Errorf("it has led: %v, %v", page.Leases, err)
+			t.Errorf("the relay has led: %v, %v", page.Leases, err)
 		}
 	})
 }
@@ -88,13 +88,13 @@ func TestRelayThatIsRefusedLater(t *testing.T) {
 		}
 		page, err := f.locks.Enumerate(t.Context(), "", 10)
 		if err != nil || len(page.Leases) > 0 && page.Leases[0].ReleasedAgo == 0 {
-			t.Errorf("the shard is kept: %v, %v", page.Leases, err)
+			t.Errorf("the relay still leads the shard: %v, %v", page.Leases, err)
 		}
 		if err := stop(); !errors.Is(err, errRefused) {
 			t.Errorf("Run returns %v", err)
 		}
 		if n := f.had(); n != 10 {
-			t.Errorf("it has delivered %d, of which 10 before", n)
+			t.Errorf("the relay has delivered %d messages, want the first 10", n)
 		}
 	})
 }

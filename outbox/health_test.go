@@ -63,11 +63,11 @@ func TestHealth(t *testing.T) {
 			}
 			for name, check := range off.Checks() {
 				if err := check(); err != nil {
-					t.Errorf("%s: the check %s, which is turned off, says %v", when, name, err)
+					t.Errorf("%s: the disabled check %s says %v", when, name, err)
 				}
 			}
 			if err := off.Ready(); err != nil {
-				t.Errorf("%s: Ready, which has no thresholds, says %v", when, err)
+				t.Errorf("%s: Ready without thresholds says %v", when, err)
 			}
 		}
 		time.Sleep(time.Minute)
@@ -127,7 +127,7 @@ func TestCallThatAlwaysFailsIsSeen(t *testing.T) {
 				time.Sleep(time.Minute)
 				check := relay.Checks()["database-answers"]
 				if err := check(); err != nil {
-					t.Errorf("nothing has failed, and the check says %v", err)
+					t.Errorf("nothing has failed, but the check says %v", err)
 				}
 				failing.Store(true)
 				f.append("a", 1)
@@ -139,7 +139,7 @@ func TestCallThatAlwaysFailsIsSeen(t *testing.T) {
 				for range 300 {
 					err := check()
 					if err == nil || !strings.Contains(err.Error(), errReceiver.Error()) {
-						t.Fatalf("the check says %v, want that it goes on to fail, and why", err)
+						t.Fatalf("the check says %v, want the same failure and its reason", err)
 					}
 					if strings.Contains(err.Error(), "call "+op+" ") {
 						named++
@@ -147,7 +147,7 @@ func TestCallThatAlwaysFailsIsSeen(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 				if named == 0 {
-					t.Errorf("the check never says that it is the call %s", op)
+					t.Errorf("the check never names the call %s", op)
 				}
 				if err := relay.Checks()["messages-on-time"](); err != nil && strings.Contains(err.Error(),
 					"too slow") {

@@ -140,7 +140,7 @@ func TestLeaderIsCutOff(t *testing.T) {
 			f.box.Notify()
 			time.Sleep(rand.N(300 * time.Millisecond))
 			first.cut.Store(true)
-			f.until("the other one has delivered all", 5*time.Second+time.Second+2*time.Second,
+			f.until("the other relay has delivered all messages", 5*time.Second+time.Second+2*time.Second,
 				func() bool { return f.had() == total })
 			first.cut.Store(false)
 			time.Sleep(rand.N(20 * time.Second))
@@ -167,7 +167,7 @@ func TestRunWaitsForItsCalls(t *testing.T) {
 				t.Error(err)
 			}
 			if n := h.calls.Load(); n > 0 {
-				t.Fatalf("%d calls are under way after Run", n)
+				t.Fatalf("%d calls are in progress after Run", n)
 			}
 		}
 	})
@@ -182,7 +182,7 @@ func TestShardsChangeWhileMessagesWait(t *testing.T) {
 		f.hold = func(ctx context.Context, d outbox.Delivery) {
 			k := d.Key[0] - 'a'
 			if busy[k].Add(1) > 1 {
-				t.Errorf("key %s is delivered twice at once", d.Key)
+				t.Errorf("two messages of key %s are delivered at the same time", d.Key)
 			}
 			defer busy[k].Add(-1)
 			select {
@@ -204,7 +204,7 @@ func TestShardsChangeWhileMessagesWait(t *testing.T) {
 		f.until("all are delivered", time.Hour, func() bool { return f.had() == total })
 		f.inOrder(t)
 		if f.deliveries != total {
-			t.Errorf("%d deliveries of %d messages, though nothing failed", f.deliveries, total)
+			t.Errorf("%d deliveries of %d messages, although nothing failed", f.deliveries, total)
 		}
 	})
 }
@@ -269,7 +269,7 @@ func TestDrain(t *testing.T) {
 		if err := stop(); err != nil || time.Since(began) > 4*time.Second {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
-		f.until("the other one goes on", 4*time.Second, func() bool { return f.had() == 16 })
+		f.until("the other relay continues", 4*time.Second, func() bool { return f.had() == 16 })
 		if f.deliveries != 16 {
 			t.Errorf("%d deliveries of 16 messages", f.deliveries)
 		}
@@ -294,14 +294,14 @@ func TestSinkThatDoesNotReturn(t *testing.T) {
 		var log testkit.Log
 		stop := f.relay(outbox.RelayConfig{DeliverTimeout: time.Second, MaxDeliveries: 2, DrainTimeout: time.Second,
 			Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		f.until("the others are delivered", time.Second, func() bool { return f.had() == 10 })
+		f.until("the other messages are delivered", time.Second, func() bool { return f.had() == 10 })
 		time.Sleep(time.Hour)
 		f.append("b", 10)
 		f.box.Notify()
-		f.until("others are delivered later, too", time.Second, func() bool { return f.had() == 20 })
+		f.until("later messages are delivered, too", time.Second, func() bool { return f.had() == 20 })
 		m, tried, err := f.box.Message(t.Context(), stuck[0])
 		if err != nil || len(tried) != 1 || m.State != outbox.StatePending {
-			t.Errorf("%s, attempts %+v, %v, want one: the sink is still at it", m.State, tried, err)
+			t.Errorf("%s, attempts %+v, %v, want one: the sink has not returned", m.State, tried, err)
 		}
 		if err, ok := errors.AsType[*outbox.StuckError](stop()); !ok || len(err.Topics) != 1 || err.Topics[0] != "t" {
 			t.Errorf("%v, want a StuckError of the topic", err)
@@ -373,7 +373,7 @@ func TestDeliveryEndsWithTheLease(t *testing.T) {
 		var busy atomic.Int32
 		f.hold = func(ctx context.Context, _ outbox.Delivery) {
 			if busy.Add(1) > 1 {
-				t.Error("a message is delivered by two at once")
+				t.Error("two relays deliver a message at the same time")
 			}
 			defer busy.Add(-1)
 			select {
@@ -388,11 +388,11 @@ func TestDeliveryEndsWithTheLease(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		f.host().relay(config)
 		first.cut.Store(true)
-		f.until("the other one has delivered it", time.Minute, func() bool { return f.had() == 1 })
+		f.until("the other relay has delivered it", time.Minute, func() bool { return f.had() == 1 })
 		first.cut.Store(false)
 		time.Sleep(time.Minute)
 		if f.deliveries != 1 {
-			t.Errorf("%d deliveries reached the end, want 1", f.deliveries)
+			t.Errorf("%d deliveries were completed, want 1", f.deliveries)
 		}
 	})
 }
@@ -436,13 +436,13 @@ func TestCallThatDoesNotReturn(t *testing.T) {
 		}
 		time.Sleep(3 * time.Minute)
 		if had := f.had(); had != others || others == 0 || others == 10 {
-			t.Errorf("%d messages were delivered, and %d are of the other shard", had, others)
+			t.Errorf("%d messages were delivered, but %d are in the other shard", had, others)
 		}
 		if err := r.Live(); err == nil || !strings.Contains(err.Error(), "the call due has not returned for") {
 			t.Error(err)
 		}
 		if n := s.calls.Load(); n != 1 {
-			t.Errorf("%d calls were made", n)
+			t.Errorf("%d calls were executed", n)
 		}
 		s.stuck.Store(false)
 		close(s.free)

@@ -70,7 +70,7 @@ func TestOneRowIsLocked(t *testing.T) {
 			stop := relay()
 			dispatched(others)
 			if err := stop(); err == nil || !strings.Contains(err.Error(), "the results of 1 deliveries") {
-				t.Errorf("Run: %v, want that it could not write one result", err)
+				t.Errorf("Run: %v, want an error about one result that was not written", err)
 			}
 			appended("later", 10)
 			stop = relay()
@@ -83,7 +83,7 @@ func TestOneRowIsLocked(t *testing.T) {
 				t.Error(err)
 			}
 			if n := calls.Load(); n > others+12 {
-				t.Errorf("%d deliveries of %d messages, want one more than messages", n, others+11)
+				t.Errorf("%d deliveries of %d messages, want one delivery more", n, others+11)
 			}
 		})
 	}
@@ -112,12 +112,12 @@ func TestCheckOfLockedRows(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		said := fmt.Sprint(check())
 		if !strings.Contains(said, "rows of 1 ") || !strings.Contains(said, ids[0].String()) {
-			t.Errorf("after 20 s: %v, want how many rows are locked, and which", said)
+			t.Errorf("after 20 s: %v, want the number of locked rows, and a message", said)
 		}
 		free.Store(true)
 		f.until("the check passes", 3*time.Second, func() bool { return check() == nil })
 		if m, _, err := f.box.Message(t.Context(), ids[0]); err != nil || m.State != outbox.StateDispatched {
-			t.Errorf("%+v, %v, want that it was marked", m, err)
+			t.Errorf("%+v, %v, want a marked message", m, err)
 		}
 		if f.deliveries != 11 {
 			t.Errorf("%d deliveries of 11 messages", f.deliveries)
@@ -156,7 +156,7 @@ func TestManyRowsAreLocked(t *testing.T) {
 		for round := range 5 {
 			add(fmt.Sprint("other", round), 200, false)
 			f.box.Notify()
-			f.until("others are delivered", 5*time.Second, func() bool { return f.had() == 600+200*(round+1) })
+			f.until("other messages are delivered", 5*time.Second, func() bool { return f.had() == 600+200*(round+1) })
 			time.Sleep(10 * time.Second)
 		}
 		dispatched, err := f.box.Messages(t.Context(), outbox.Filter{State: outbox.StateDispatched}, 1000)
@@ -179,7 +179,7 @@ func TestManyRowsAreLocked(t *testing.T) {
 		f.box.Notify()
 		time.Sleep(time.Hour)
 		if n := f.had() - 1600; n < 4000 || n > 5200 {
-			t.Errorf("%d results are kept, want about 5000", n)
+			t.Errorf("%d results are waiting, want about 5000", n)
 		}
 		free.Store(true)
 		f.until("all are delivered", time.Hour, func() bool { return f.had() == 7600 })

@@ -127,7 +127,7 @@ func TestResultThatTheDatabaseRefuses(t *testing.T) {
 		}
 		said := fmt.Sprint(relay.Checks()["rows-unlocked"]())
 		if !strings.Contains(said, bad[0].String()) || !strings.Contains(said, "not this one") {
-			t.Errorf("the check rows-unlocked says %q, want which message, and why", said)
+			t.Errorf("the check rows-unlocked says %q, want the message and the reason", said)
 		}
 		free.Store(true)
 		f.dispatches(messages+102, 5*time.Second)
@@ -194,7 +194,7 @@ func TestLockedRowIsFreeUnderLoad(t *testing.T) {
 			free.Store(i > 500)
 		}
 		if m, _, err := f.box.Message(t.Context(), locked); err != nil || m.State != outbox.StateDispatched {
-			t.Errorf("%s, %v, 5 s after its row was free", m.State, err)
+			t.Errorf("%s, %v, 5 s after its row was unlocked", m.State, err)
 		}
 	})
 }
@@ -349,7 +349,7 @@ func TestResultsOfAKeyAreWrittenInOrder(t *testing.T) {
 					for _, id := range slices.Backward(ids) {
 						m, _, err := f.box.Message(t.Context(), id)
 						if err != nil || ended && m.State != outbox.StateDispatched {
-							t.Fatalf("%v is %s, and a later one of its key is dispatched (%v)", id, m.State, err)
+							t.Fatalf("%v is %s, but a later message of its key is dispatched (%v)", id, m.State, err)
 						}
 						ended = m.State == outbox.StateDispatched
 					}
@@ -431,7 +431,7 @@ func TestResultThatATriggerRefuses(t *testing.T) {
 				return len(list) == others
 			})
 			if err := stop(); err == nil || !strings.Contains(err.Error(), "the results of 1 deliveries") {
-				t.Errorf("Run: %v, want that it could not write one result", err)
+				t.Errorf("Run: %v, want an error about one result that was not written", err)
 			}
 		})
 	}

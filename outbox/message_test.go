@@ -60,7 +60,7 @@ func TestIDsDoNotCollide(t *testing.T) {
 		}
 	}
 	if _, err := outbox.ParseID("none"); err == nil {
-		t.Error("none is no ID")
+		t.Error("ParseID accepts \"none\"")
 	}
 }
 
@@ -151,7 +151,7 @@ func TestWindow(t *testing.T) {
 	var w outbox.Window
 	for i, id := range ids {
 		if !w.Add(id) || w.Add(id) {
-			t.Fatalf("%d is not new, or new twice", i)
+			t.Fatalf("%d is not new, or is new twice", i)
 		}
 	}
 	for i, id := range ids {
@@ -162,7 +162,7 @@ func TestWindow(t *testing.T) {
 	small := outbox.NewWindow(2)
 	small.Load(ids[:5])
 	if small.Has(ids[2]) || !small.Has(ids[3]) || !small.Has(ids[4]) || !small.Add(ids[0]) || small.Has(ids[3]) {
-		t.Error("the window is not the last two")
+		t.Error("the window does not contain exactly the last two")
 	}
 }
 
@@ -192,7 +192,7 @@ func TestVectorsInTheComment(t *testing.T) {
 			}
 		}
 		if want := row[2]; fmt.Sprint(m.Hash()) != want {
-			t.Errorf("key %q, ID %v: %d, and the comment says %s", m.Key, m.ID, m.Hash(), want)
+			t.Errorf("key %q, ID %v: %d, but the comment says %s", m.Key, m.ID, m.Hash(), want)
 		}
 	}
 }
@@ -212,7 +212,7 @@ func vectorsOf(t *testing.T, rows int, columns ...string) (table [][]string) {
 			break
 		}
 		if table = append(table, strings.Split(row, "  ")); len(table[len(table)-1]) != len(columns) {
-			t.Fatalf("%q has not the columns %v", row, columns)
+			t.Fatalf("%q does not have the columns %v", row, columns)
 		}
 	}
 	if !found || len(table) != rows {

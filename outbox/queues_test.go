@@ -131,7 +131,7 @@ func TestRequeuedBeforeOneThatIsTriedAgain(t *testing.T) {
 			return nil
 		}
 		f.relay(outbox.RelayConfig{PollInterval: time.Hour, IdleDelay: time.Hour})
-		f.until("the second one waits", time.Second, func() bool {
+		f.until("the second message waits", time.Second, func() bool {
 			m, _, err := f.box.Message(t.Context(), ids[1])
 			return err == nil && m.Attempts == 1
 		})
@@ -161,7 +161,7 @@ func TestSearchThatFindsNothingPauses(t *testing.T) {
 		time.Sleep(time.Minute)
 		s.calls.Store(0)
 		f.box.Notify()
-		took := f.until("the search is at its end", time.Minute, func() bool { return s.calls.Load() >= searchCalls })
+		took := f.until("the search has ended", time.Minute, func() bool { return s.calls.Load() >= searchCalls })
 		if least := searchCalls * 19 / 10 * searchCallTook; took < least {
 			t.Errorf("%d calls of %v took %v, want at least %v", searchCalls, searchCallTook, took, least)
 		}

@@ -35,7 +35,7 @@ func TestAnEmptyListOfIDsIsNotAll(t *testing.T) {
 			_, deleted := f.box.Delete(t.Context(), which)
 			for call, err := range map[string]error{"Messages": listed, "Requeue": requeued, "Delete": deleted} {
 				if err == nil || !strings.Contains(err.Error(), "IDs is empty: leave it nil") {
-					t.Errorf("%s with no ID, and another field (%s): %v", call, field, err)
+					t.Errorf("%s with empty IDs and another field (%s): %v", call, field, err)
 				}
 			}
 		}
@@ -93,14 +93,15 @@ func TestRequeuedMessagesAreDeliveredAtOnce(t *testing.T) {
 			began := time.Now()
 			n, err := box.Requeue(t.Context(), which, outbox.RequeueOptions{})
 			if took := time.Since(began); n != 1 || err != nil || told != 1 || took > 5*time.Second {
-				t.Errorf("%s: %d requeued after %v, %v; told %d times, want once", test.name, n, took, err, told)
+				t.Errorf("%s: %d requeued after %v, %v; reported %d times, want once", test.name, n, took, err, told)
 			}
 			took := f.until("it is delivered", time.Minute, func() bool { return f.had() == i+1 })
 			if took > test.most+time.Millisecond {
 				t.Errorf("%s: delivered after %v, want at most %v", test.name, took, test.most)
 			}
 			if n, err := box.Requeue(t.Context(), which, outbox.RequeueOptions{}); n != 0 || err != nil || told != 1 {
-				t.Errorf("%s: %d requeued of what is not dead, %v; told %d times, want once", test.name, n, err, told)
+				t.Errorf("%s: %d messages requeued that are not dead, %v; reported %d times, want once",
+					test.name, n, err, told)
 			}
 		}
 	})

@@ -25,7 +25,7 @@ func TestMessagesOfCommittedTransactionsAreDelivered(t *testing.T) {
 		}
 		f.append("b", 1)
 		f.box.Notify()
-		f.until("the next is delivered", time.Second, func() bool { return f.had() == 101 })
+		f.until("the next message is delivered", time.Second, func() bool { return f.had() == 101 })
 		time.Sleep(time.Minute)
 		if err := stop(); err != nil || f.had() != 101 || f.deliveries != 101 {
 			t.Errorf("%v; %d effects, %d deliveries, want 101", err, f.had(), f.deliveries)
@@ -91,8 +91,8 @@ func TestOrderIsKeptThroughRetries(t *testing.T) {
 			return nil
 		}
 		f.relay(outbox.RelayConfig{})
-		f.until("the good ones are delivered", time.Second, func() bool { return f.had() >= 150 })
-		f.until("the others, too", time.Hour, func() bool { return f.had() == 170 })
+		f.until("the good messages are delivered", time.Second, func() bool { return f.had() >= 150 })
+		f.until("the other messages are delivered, too", time.Hour, func() bool { return f.had() == 170 })
 		f.inOrder(t)
 	})
 }
@@ -201,14 +201,14 @@ func TestTopicsWithoutASink(t *testing.T) {
 			t.Error("health does not name the topic")
 		}
 		if err := r.Checks()["messages-on-time"](); err != nil {
-			t.Errorf("what waits for a sink is not due: %v", err)
+			t.Errorf("a message that waits for a sink is not due: %v", err)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
 		f.relay(outbox.RelayConfig{Sinks: map[string]outbox.Sink{"t": f.receiver},
 			UnknownTopic: outbox.UnknownTopicDead})
-		f.until("the key goes on", time.Minute, func() bool { return f.had() == 2 })
+		f.until("the key continues", time.Minute, func() bool { return f.had() == 2 })
 		m, tried, err := f.box.Message(t.Context(), strange)
 		if err != nil || m.State != outbox.StateDead || len(tried) != 1 || tried[0].Outcome != outbox.OutcomePermanent {
 			t.Errorf("%+v, %+v, %v, want it dead, with one permanent failure", m, tried, err)
@@ -280,7 +280,7 @@ func TestTenThousandKeysOfWhichOneIsHot(t *testing.T) {
 			if d.Key != "hot" {
 				others++
 			} else if hots++; others < keys && hots > 3*keys/places {
-				t.Errorf("%d of the hot key came before %d others", hots, keys-others)
+				t.Errorf("%d messages of the hot key came before %d others", hots, keys-others)
 			}
 			return nil
 		}

@@ -40,10 +40,10 @@ func TestDatabaseIsPutBackToACopy(t *testing.T) {
 		for _, id := range append(kept, committed...) {
 			m, _, err := f.box.Message(t.Context(), id)
 			if err != nil || m.State != outbox.StateDispatched {
-				t.Fatalf("%+v, %v, want that it was dispatched", m, err)
+				t.Fatalf("%+v, %v, want a dispatched message", m, err)
 			}
 			if f.effects[id] == 0 {
-				t.Errorf("message %d of key %q is %s, and no sink has had it", m.Seq, m.Key, m.State)
+				t.Errorf("message %d of key %q is %s, but no sink has received it", m.Seq, m.Key, m.State)
 			}
 		}
 	})

@@ -37,17 +37,17 @@ func TestMessageIsTriedForAsLongAsReceiversRemember(t *testing.T) {
 				t.Fatalf("%s: %+v after %v, %v", when, m, time.Since(appended), err)
 			}
 			if span := began[len(began)-1].Sub(began[0]).Round(time.Minute); span != after {
-				t.Errorf("%s: it was tried for %v, want %v", when, span, after)
+				t.Errorf("%s: the message was tried for %v, want %v", when, span, after)
 			}
 			longest := time.Duration(0)
 			for i := range began[1:] {
 				longest = max(longest, began[i+1].Sub(began[i]))
 			}
 			if longest > outbox.DefaultMaxWait+time.Minute {
-				t.Errorf("%s: it was not tried for %v", when, longest)
+				t.Errorf("%s: the message was not tried for %v", when, longest)
 			}
 			if since := m.FailingFrom.Sub(began[0]).Abs(); since > time.Second {
-				t.Errorf("%s: it has failed since %v, want since %v", when, m.FailingFrom, began[0])
+				t.Errorf("%s: the message has failed since %v, want since %v", when, m.FailingFrom, began[0])
 			}
 			began = nil
 		}
@@ -196,7 +196,7 @@ func TestFailingReceiverIsSeen(t *testing.T) {
 		}
 		time.Sleep(10 * time.Hour)
 		if err := relay.Checks()["receivers-accept"](); err != nil {
-			t.Errorf("all are dead, and the check receivers-accept says %v", err)
+			t.Errorf("all are dead, but the check receivers-accept says %v", err)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -209,7 +209,7 @@ func TestFailingReceiverIsSeen(t *testing.T) {
 			case strings.Contains(line, "gave up: the message is now dead"):
 				dead++
 				if !strings.Contains(line, " attempts=") || !strings.Contains(line, " tried_for=10h0m0") {
-					t.Errorf("%s: want how many attempts in how long", line)
+					t.Errorf("%s: want the number of attempts and the time they took", line)
 				}
 			}
 		}
@@ -217,7 +217,7 @@ func TestFailingReceiverIsSeen(t *testing.T) {
 			t.Errorf("%d warnings, and %d lines of dead messages", warned, dead)
 		}
 		if strings.Contains(log.String()+text, "hunter2") {
-			t.Error("a password is shown")
+			t.Error("the log contains a password")
 		}
 	})
 }

@@ -82,7 +82,7 @@ func TestSQLServer(t *testing.T) {
 	for i, table := range []string{"[shop].[mails]", "[shop].[mails_inbox]"} {
 		if len(script.texts) != 2 || !strings.Contains(script.texts[i], table) ||
 			!strings.Contains(script.texts[i], "@p1") {
-			t.Fatalf("statement %d has not the table %s: %q", i, table, script.texts)
+			t.Fatalf("statement %d does not use the table %s: %q", i, table, script.texts)
 		}
 	}
 	list, err := box.Schema()
@@ -93,7 +93,7 @@ func TestSQLServer(t *testing.T) {
 	for _, table := range []string{"[shop].[mails]", "[shop].[mails_attempts]", "[shop].[mails_layout]",
 		"[shop].[mails_locks]"} {
 		if !strings.Contains(schema, "CREATE TABLE "+table) {
-			t.Errorf("the schema does not make %s:\n%s", table, schema)
+			t.Errorf("the schema does not create %s:\n%s", table, schema)
 		}
 	}
 	relay, err := outbox.NewRelay(box, outbox.RelayConfig{DefaultSink: newFleet(t).receiver,

@@ -61,7 +61,7 @@ func kills(t *testing.T, f *fleet, shards, most int) {
 		config := outbox.RelayConfig{DefaultSink: f.dies(h, killer, 50*time.Millisecond), TTL: 5 * time.Second,
 			CallTimeout: time.Second, RetryInterval: time.Second, Shards: shards, MaxCrashes: most}
 		stop := h.relay(config)
-		f.until("it dies, or nothing is pending", 20*time.Second, func() bool {
+		f.until("the relay dies, or nothing is pending", 20*time.Second, func() bool {
 			b, err := f.box.Backlog(t.Context())
 			return h.cut.Load() || err == nil && b.Pending == 0
 		})
@@ -84,7 +84,7 @@ func kills(t *testing.T, f *fleet, shards, most int) {
 	f.inOrder(t)
 	dead, err := f.box.Messages(t.Context(), outbox.Filter{State: outbox.StateDead}, 100)
 	if err != nil || len(dead) != 1 || dead[0].ID != killer || !strings.Contains(dead[0].LastError, "relays") {
-		t.Fatalf("dead: %+v, %v, want the one message, and why", dead, err)
+		t.Fatalf("dead: %+v, %v, want the one message and its reason", dead, err)
 	}
 	_, tried, err := f.box.Message(t.Context(), killer)
 	if err != nil || len(tried) != 1 || tried[0].Outcome != outbox.OutcomeExhausted {
@@ -122,7 +122,7 @@ func TestAnswersAboutWhatBeginsAreLost(t *testing.T) {
 		f.host().relay(config)
 		time.Sleep(time.Minute)
 		if had := f.had(); had != 0 {
-			t.Errorf("%d messages were delivered, and it is not known whether that was written down", had)
+			t.Errorf("%d messages were delivered without a record that they had begun", had)
 		}
 		lost.Store(false)
 		f.until("all are delivered", time.Minute, func() bool { return f.had() == 6 })
@@ -167,7 +167,7 @@ func TestWhatBeginsIsWrittenOnlyAfterADeath(t *testing.T) {
 		first.relay(config)
 		fill()
 		if n := calls.Load(); n != 0 {
-			t.Errorf("%d calls write what begins, and no relay has died", n)
+			t.Errorf("%d calls record beginnings, although no relay has died", n)
 		}
 		first.cut.Store(true)
 		time.Sleep(time.Second)
@@ -176,14 +176,14 @@ func TestWhatBeginsIsWrittenOnlyAfterADeath(t *testing.T) {
 		second.relay(config)
 		fill()
 		if n := calls.Load(); n < 1 || n > 100/4 {
-			t.Errorf("%d calls write what begins of 100 messages, want one for several", n)
+			t.Errorf("%d calls record the beginnings of 100 messages, want one call for several messages", n)
 		}
 		calls.Store(0)
 		for range 3 {
 			fill()
 		}
 		if n := calls.Load(); n != 0 {
-			t.Errorf("%d calls write what begins, after all that was due then", n)
+			t.Errorf("%d calls record beginnings after the messages due at that time were delivered", n)
 		}
 	})
 }
@@ -260,8 +260,8 @@ func TestSuspectThatHangs(t *testing.T) {
 		had := f.had()
 		f.append("free", 20)
 		f.host().relay(config)
-		f.until("others go on", 10*time.Second, func() bool { return f.had() >= had+20 })
-		f.until("so does the other suspect", 40*time.Second, func() bool { return f.had() == 21 })
+		f.until("other messages are delivered", 10*time.Second, func() bool { return f.had() >= had+20 })
+		f.until("the other suspect is delivered", 40*time.Second, func() bool { return f.had() == 21 })
 		close(free)
 	})
 }

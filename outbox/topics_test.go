@@ -59,7 +59,7 @@ func hangs(t *testing.T, waiting int, ignores, fallback bool) {
 				f.appendTo("good", fmt.Sprint("good", round, "-", i), 1)
 			}
 			f.box.Notify()
-			f.until("those of the other topic are delivered", 5*time.Second,
+			f.until("the messages of the other topic are delivered", 5*time.Second,
 				func() bool { return f.had() == 50*(round+1) })
 			time.Sleep(time.Minute)
 		}
@@ -76,7 +76,7 @@ func hangs(t *testing.T, waiting int, ignores, fallback bool) {
 		if ignores {
 			synctest.Wait()
 			if err := relay.Checks()["sinks-return"](); err != nil {
-				t.Errorf("the sink has returned, and the check says %v", err)
+				t.Errorf("the sink has returned, but the check says %v", err)
 			}
 		}
 		stop()
@@ -127,7 +127,7 @@ func TestVerdictThatIsWrittenLetsTheNextGo(t *testing.T) {
 			return nil
 		}
 		f.relay(outbox.RelayConfig{})
-		f.until("the others are delivered", time.Second, func() bool { return f.had() == 3 })
+		f.until("the other messages are delivered", time.Second, func() bool { return f.had() == 3 })
 		f.inOrder(t)
 	})
 }

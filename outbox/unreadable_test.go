@@ -80,7 +80,7 @@ func TestRowThatCannotBeRead(t *testing.T) {
 				if err != nil {
 					refused = append(refused, r)
 				} else if r.headers != `{"retries": 3}` { // a CHECK constraint cannot check each value
-					t.Errorf("the table takes the ID %s and the headers %s", r.id, r.headers)
+					t.Errorf("the table accepts the ID %s and the headers %s", r.id, r.headers)
 				}
 			}
 			for i, r := range refused {
@@ -138,7 +138,7 @@ func TestRowThatCannotBeRead(t *testing.T) {
 			})
 			for _, r := range dead {
 				if !strings.Contains(r.LastError, "headers") && !strings.Contains(r.LastError, "has 36 bytes") {
-					t.Errorf("message %d: %q, want what is wrong", r.Seq, r.LastError)
+					t.Errorf("message %d: %q, want the reason", r.Seq, r.LastError)
 				}
 			}
 			for _, text := range ids {
@@ -148,7 +148,7 @@ func TestRowThatCannotBeRead(t *testing.T) {
 				}
 				_, tried, err := box.Message(ctx, id)
 				if err != nil || len(tried) != 1 || tried[0].Outcome != outbox.OutcomeUnreadable {
-					t.Errorf("message %v: attempts %+v, %v, want one that could not read it", id, tried, err)
+					t.Errorf("message %v: attempts %+v, %v, want one with OutcomeUnreadable", id, tried, err)
 				}
 			}
 		})

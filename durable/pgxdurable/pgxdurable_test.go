@@ -32,7 +32,7 @@ func TestFaultsOfNewAreErrors(t *testing.T) {
 			}
 		}
 		if _, err := durable.NewWorker(c.store, durable.Config{}); err == nil {
-			t.Errorf("%s: a worker was made", what)
+			t.Errorf("%s: NewWorker returned a worker", what)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func TestRequest(t *testing.T) {
 	bad := message
 	bad.Headers = map[string]string{"a b": "x"}
 	if err := sink.Deliver(t.Context(), bad); outcome(err) != "transient" {
-		t.Errorf("a header that HTTP cannot have: %v", err)
+		t.Errorf("a header that HTTP does not allow: %v", err)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestErrorsKeepTheSecretOfAURL(t *testing.T) {
 		"http://user:s3cret@[::1/s3cret?token=s3cret", "s3cret", "https:///s3cret"} {
 		err := httpsink.New(address, httpsink.Options{}).Deliver(t.Context(), message)
 		if outcome(err) != "transient" || strings.Contains(err.Error(), "s3cret") {
-			t.Errorf("%s: %v, want an error that can pass, without a secret", address, err)
+			t.Errorf("%s: %v, want a transient error without a secret", address, err)
 		}
 		if strings.Contains(address, host) && !strings.Contains(err.Error(), host) {
 			t.Errorf("%s: %v, want the host", address, err)

@@ -32,7 +32,7 @@ func TestFaultsOfNewAreErrors(t *testing.T) {
 			}
 		}
 		if _, err := outbox.NewRelay(c.box, outbox.RelayConfig{}); err == nil {
-			t.Errorf("%s: a relay was made", what)
+			t.Errorf("%s: NewRelay returned a relay", what)
 		}
 		c.box.Notify()
 		if err := c.box.Close(); err != nil {

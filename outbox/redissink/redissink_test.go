@@ -73,7 +73,7 @@ func TestRights(t *testing.T) {
 	}
 	said := regexp.MustCompile(`ACL SETUSER relay (.*)`).FindSubmatch(source)
 	if said == nil {
-		t.Fatal("the documentation has no rights")
+		t.Fatal("the documentation lists no rights")
 	}
 	set := func(rules string) {
 		t.Helper()

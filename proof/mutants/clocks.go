@@ -154,7 +154,7 @@ var ofClocks = []mutant{
 			"				row.nextSpec = \"\"\n",
 			""}},
 		layer: runs("^TestDatabaseClockWasAhead$"),
-		says:  "has no run after its clock was right again",
+		says:  "has no run after its clock was corrected",
 	},
 	{
 		name: "schedule planned by a clock that was ahead, on SQLite",

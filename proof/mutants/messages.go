@@ -17,7 +17,7 @@ var ofMessages = []mutant{
 			"case crashed, r.config.Retry.MaxAttempts > 0 && tried >=",
 			"case crashed, tried >= 10, r.config.Retry.MaxAttempts > 0 && tried >="}},
 		layer: relays("^TestMessageIsTriedForAsLongAsReceiversRemember$"),
-		says:  "it was tried for",
+		says:  "the message was tried for",
 	},
 	{
 		name: "a message that was requeued and is tried for longer than receivers remember",
@@ -94,7 +94,7 @@ var ofMessages = []mutant{
 			"		if !s.term.Valid() {\n",
 			"		if !s.term.Valid() && false {\n"}},
 		layer: relays("^TestDeliveryEndsWithTheLease$"),
-		says:  "a message is delivered by two at once",
+		says:  "two relays deliver a message at the same time",
 	},
 	{
 		name: "a hand-over of shards that is not waited for",
@@ -211,7 +211,7 @@ func (o outside) Exec(ctx context.Context, text string, args ...any) (int64, err
 			continue
 `}},
 		layer: relays("^TestOrderIsKeptThroughRetries$"),
-		says:  "not within .*: the (good ones are delivered|others, too)",
+		says:  "not within .*: the (good messages are delivered|other messages are delivered, too)",
 	},
 	{
 		name: "deaths of relays that nobody counts",
@@ -232,14 +232,14 @@ func (o outside) Exec(ctx context.Context, text string, args ...any) (int64, err
 		edits: []edit{{"outbox/internal/sqlstore/relay.go",
 			"requeued > half && isFull", "requeued > half+len(list) && isFull"}},
 		layer: messages("^TestConformance$/^SQLite$/^requeue"),
-		says:  "nobody has requeued, want half",
+		says:  "were never requeued, want half",
 	},
 	{
 		name: "requeued messages as old as their rows",
 		edits: []edit{{"outbox/internal/sqlstore/sql/relay.sqlite.sql",
 			"coalesce(m.requeued_at, m.created_at) AS since", "m.created_at AS since"}},
 		layer: messages("^TestConformance$/^SQLite$/^stats"),
-		says:  "want since it was requeued",
+		says:  "want the time since it was requeued",
 	},
 	{
 		name: "results of locked rows that stop a relay",
@@ -254,7 +254,7 @@ func (o outside) Exec(ctx context.Context, text string, args ...any) (int64, err
 			"for len(t.ready) > 0 && t.active < c.MaxDeliveries && s.active < maxActive &&",
 			"for len(t.ready) > 0 && s.active < c.MaxDeliveries && s.active < maxActive &&"}},
 		layer: relays("^TestHangingTopicCostsOnlyItself$"),
-		says:  "those of the other topic are delivered",
+		says:  "the messages of the other topic are delivered",
 	},
 	{
 		name: "full topics are read on",
@@ -299,7 +299,7 @@ func (o outside) Exec(ctx context.Context, text string, args ...any) (int64, err
 		edits: []edit{{"outbox/marker.go",
 			"u.message.Key != \"\" && keys[u.message.Key]", "false"}},
 		layer: relays("^TestResultsOfAKeyAreWrittenInOrder$"),
-		says:  "and a later one of its key is dispatched",
+		says:  "but a later message of its key is dispatched",
 	},
 	{
 		name: "a relay that waits for connections as long as its driver does",
@@ -314,6 +314,6 @@ func (o outside) Exec(ctx context.Context, text string, args ...any) (int64, err
 		edits: []edit{{"outbox/marker.go",
 			"case tried || k.again.IsZero():", "case tried || !now.Before(k.again):"}},
 		layer: relays("^TestLockedRowIsFreeUnderLoad$"),
-		says:  "after its row was free",
+		says:  "after its row was unlocked",
 	},
 }

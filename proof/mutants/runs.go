@@ -24,7 +24,7 @@ var ofRuns = []mutant{
 			"r := s.owned(worker, key)",
 			"r := s.running[key.ID]"}},
 		layer: runs("^TestDatabaseClockJumps$"),
-		says:  "its context has not ended",
+		says:  "the context has not ended",
 	},
 	{
 		name: "a renewal trusted from its answer on",
@@ -32,7 +32,7 @@ var ofRuns = []mutant{
 			"r.book.renewed(sent, keys, answer)",
 			"sent = now()\n\tr.book.renewed(sent, keys, answer)"}},
 		layer: runs("^TestTrustCountsFromTheRequest$"),
-		says:  "renew: it ended",
+		says:  "renew: the context ended",
 	},
 	{
 		name: "a claim trusted from its answer on",
@@ -40,7 +40,7 @@ var ofRuns = []mutant{
 			"c.runner.start(row, sent, claimed.Now)",
 			"c.runner.start(row, now(), claimed.Now)"}},
 		layer: runs("^TestTrustCountsFromTheRequest$"),
-		says:  "claim: it ended",
+		says:  "claim: the context ended",
 	},
 	{
 		name: "no local deadline of a run",
@@ -80,7 +80,7 @@ var ofRuns = []mutant{
 			"return r.MaxElapsedTime - elapsed\n",
 			"return r.MaxElapsedTime/2 - elapsed\n"}},
 		layer: runs("^TestRunIsTriedForThreeWeeks$").asLongProof(),
-		says:  "it was tried for",
+		says:  "the run was tried for",
 	},
 	{
 		name: "a run of which every attempt is kept",
@@ -117,8 +117,8 @@ var ofRuns = []mutant{
 	{
 		name: "a tick that two workers queue",
 		edits: []edit{{"durable/internal/memory/worker.go",
-			"continue // somebody else was faster",
-			"// somebody else was faster"}},
+			"continue // another worker was faster",
+			"// another worker was faster"}},
 		layer: durableSimulation,
 		says:  "ticks up to",
 	},
@@ -161,7 +161,7 @@ var ofRuns = []mutant{
 			"		case isShort:\n",
 			"		case isShort && false:\n"}},
 		layer: runsOnPostgres("^TestManyRunsThatAreLocked$"),
-		says:  "runs that nobody has locked",
+		says:  "unlocked runs were claimed",
 	},
 	{
 		name: "an override that does not wait for claims under way",
@@ -246,7 +246,7 @@ var ofRuns = []mutant{
 		edits: []edit{{"internal/answers/batch.go",
 			"again || took >= b.timeout/2", "again && took >= b.timeout/2"}},
 		layer: runs("^TestResultThatTheDatabaseRefuses$"),
-		says:  "of 60 have ended",
+		says:  "of 60 runs have ended",
 	},
 	{
 		name: "a rate that each claim has for itself",

@@ -296,7 +296,7 @@ var ofLocksAndTimers = []mutant{
 			"	if err := l.Refused(); err != nil {\n		return err\n	}\n	err := work",
 			"	if err := l.Refused(); false {\n		return err\n	}\n	err := work"}},
 		layer: runs("^TestWorkerOfAnotherEnvironment$"),
-		says:  "it has registered",
+		says:  "the worker has registered",
 	},
 	{
 		name: "registry asks for the environment once only",

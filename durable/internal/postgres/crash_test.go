@@ -62,7 +62,7 @@ func TestProcessesAreKilledAtEveryStatement(t *testing.T) {
 		plain := strings.TrimSuffix(name, "_and_wait")
 		if !slices.Contains(list, plain) && !slices.Contains(list, plain+"_and_wait") &&
 			!slices.Contains(readers, name) {
-			t.Errorf("no process is killed at the statement %s: have storetest.Cycle execute it", name)
+			t.Errorf("no process is killed at the statement %s: make storetest.Cycle execute it", name)
 		}
 	}
 	c.Kill(list, testkit.Rounds(t, 4, 2*len(list)))
@@ -114,7 +114,7 @@ func TestConnectionsAreCutAtEveryStatement(t *testing.T) {
 		cycles++
 	}
 	if cut != rounds {
-		t.Errorf("%d connections were cut, of %d", cut, rounds)
+		t.Errorf("%d connections were cut, want %d", cut, rounds)
 	}
 	c.Check()
 }

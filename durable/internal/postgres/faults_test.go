@@ -89,7 +89,7 @@ func TestRowThatIsLocked(t *testing.T) {
 	}
 	done, err := s.Finish(brief(), "w", succeeded(runs))
 	if err != nil || len(done.Counted) != 2 || !slices.Equal(done.Locked, keysOf(runs[1:2])) {
-		t.Errorf("Finish: %+v, %v; want two of three, and that the other is locked", done, err)
+		t.Errorf("Finish: %+v, %v; want two of three, and the other as locked", done, err)
 	}
 	// If the only row is locked, that is not a failure of the database, so the worker continues.
 	for range 2 {
@@ -104,7 +104,7 @@ func TestRowThatIsLocked(t *testing.T) {
 	}
 	release()
 	if done, err := s.Finish(t.Context(), "w", succeeded(runs)); err != nil || len(done.Counted) != 3 {
-		t.Errorf("Finish when it is free: %+v, %v", done, err)
+		t.Errorf("Finish after the row was unlocked: %+v, %v", done, err)
 	}
 	queued, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"})
 	if err != nil {
@@ -116,7 +116,7 @@ func TestRowThatIsLocked(t *testing.T) {
 	}
 	defer d.hold(t, fmt.Sprintf("SELECT FROM %s WHERE id = %d FOR UPDATE", s.names["runs"], queued[0].ID))()
 	if runs, err := s.claim(brief(), 10); err != nil || len(runs) != 1 || runs[0].ID != other[0].ID {
-		t.Errorf("Claim: %v, %v; want the run that is free", runs, err)
+		t.Errorf("Claim: %v, %v; want the run that is not locked", runs, err)
 	}
 }
 
@@ -291,7 +291,7 @@ func TestLinkThatFails(t *testing.T) {
 	if err := p.Mend(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, testkit.Patience, "the link is back", func() bool { return len(failing(t, s)) == 0 })
+	testkit.Eventually(t, testkit.Patience, "the link is up again", func() bool { return len(failing(t, s)) == 0 })
 }
 
 // If a server is killed in the middle of a call, the call has taken effect completely or not at

@@ -120,7 +120,7 @@ func TestClientThatStopsInTheMiddle(t *testing.T) {
 		t.Error(err)
 	}
 	if took := time.Since(began); took < 50*time.Millisecond {
-		t.Errorf("Claim took %v: it has not waited for the lock", took)
+		t.Errorf("Claim took %v: it did not wait for the lock", took)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestManyRunsThatAreLocked(t *testing.T) {
 		claimed, err := s.Claim(t.Context(), store.ClaimRequest{Worker: "w", Handlers: handlers, Limit: 5,
 			TTL: time.Minute})
 		if err != nil || len(claimed.Runs) != 5 {
-			t.Errorf("limit %d: %d of the 20 runs that nobody has locked were claimed, want 5: %v", limit,
+			t.Errorf("limit %d: %d of the 20 unlocked runs were claimed, want 5: %v", limit,
 				len(claimed.Runs), err)
 		}
 		release()

@@ -141,11 +141,11 @@ func checkPlan(t *testing.T, what, plan string, most int) {
 	t.Helper()
 	if strings.Contains(plan, "Seq Scan on durable_runs") || strings.Contains(plan, "Seq Scan on durable_attempts") ||
 		strings.Contains(plan, "Bitmap Heap Scan on durable_runs") {
-		t.Errorf("%s: it reads a whole table:\n%s", what, plan)
+		t.Errorf("%s: the plan reads a whole table:\n%s", what, plan)
 	}
 	for _, m := range removed.FindAllStringSubmatch(plan, -1) {
 		if n, err := strconv.Atoi(m[1]); err != nil || n > most {
-			t.Errorf("%s: it looks at %d rows that it does not want:\n%s", what, n, plan)
+			t.Errorf("%s: the plan discards %d rows:\n%s", what, n, plan)
 		}
 	}
 }
@@ -178,7 +178,7 @@ func TestBacklogIsCountedUpToANumber(t *testing.T) {
 	}
 	d.exec(t, "INSERT INTO durable_runs (handler, run_at) VALUES ('h1', now())")
 	if stats, err = s.Stats(t.Context(), time.Hour); err != nil || stats.ByHandler[1].Queued != 30 {
-		t.Errorf("%+v, %v, want no more than 30", stats, err)
+		t.Errorf("%+v, %v, want at most 30", stats, err)
 	}
 }
 
@@ -216,7 +216,7 @@ func TestBacklogIsListedFromItsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := pagesRead(t, plan); most > 0 && n > most {
-			t.Errorf("%s: it reads %d pages, want %d at most:\n%s", what, n, most, plan)
+			t.Errorf("%s: the plan reads %d pages, want at most %d:\n%s", what, n, most, plan)
 		}
 	}
 	for _, state := range []store.State{store.StateQueued, store.StateDead} {
@@ -275,7 +275,7 @@ func TestBatchesReadFewPages(t *testing.T) {
 					most = 850 // reclaim reads all runs in progress, because no index contains their leases
 				}
 				if n := pagesRead(t, plan); n > most {
-					t.Errorf("%s of %s, generic %t: it reads %d pages:\n%s", name, what, generic, n, plan)
+					t.Errorf("%s of %s, generic %t: the plan reads %d pages:\n%s", name, what, generic, n, plan)
 				}
 			}
 		}
@@ -324,7 +324,7 @@ func TestFullPartitionIsNotRead(t *testing.T) {
 			plan := strings.Join(lines, "\n")
 			checkPlan(t, fmt.Sprint(mode, ", statistics ", statistics), plan, 100)
 			if n := pagesRead(t, plan); n > 1500 {
-				t.Errorf("%s, statistics %t: it reads %d pages:\n%s", mode, statistics, n, plan)
+				t.Errorf("%s, statistics %t: the plan reads %d pages:\n%s", mode, statistics, n, plan)
 			}
 			if err := tx.Rollback(t.Context()); err != nil {
 				t.Error(err)
@@ -334,7 +334,7 @@ func TestFullPartitionIsNotRead(t *testing.T) {
 	runs, err := s.Claim(t.Context(), store.ClaimRequest{Worker: "w", Limit: 16, TTL: time.Minute,
 		Handlers: []store.Handler{{Name: "orders", MaxAttempts: 3, MaxPerPartition: 1}}})
 	if err != nil || len(runs.Runs) != 12 {
-		t.Errorf("%d are claimed, %v; want one of each of the others", len(runs.Runs), err)
+		t.Errorf("%d runs are claimed, %v; want one run for each of the other partitions", len(runs.Runs), err)
 	}
 }
 
@@ -416,7 +416,7 @@ func TestPlansOfEmptyTablesServeFullOnes(t *testing.T) {
 	for name, args := range statements {
 		plan := explain(name, args)
 		if n := pagesRead(t, plan); n > 700 {
-			t.Errorf("%s: it reads %d pages:\n%s", name, n, plan)
+			t.Errorf("%s: the plan reads %d pages:\n%s", name, n, plan)
 		}
 	}
 }

@@ -31,14 +31,14 @@ func TestStartsOfAClockThatWasAhead(t *testing.T) {
 		claimed, err := s.Claim(t.Context(), store.ClaimRequest{Worker: "w", Handlers: handlers, Limit: 10,
 			TTL: time.Minute})
 		if err != nil || len(claimed.Runs) != want {
-			t.Fatalf("%d were claimed, %v; want %d", len(claimed.Runs), err, want)
+			t.Fatalf("%d runs were claimed, %v; want %d", len(claimed.Runs), err, want)
 		}
 		return claimed
 	}
 	claimed := claim(1) // two of the three starts happened before
 	wait := claimed.Next.Sub(claimed.Now)
 	if wait <= 0 || wait > time.Second+time.Millisecond {
-		t.Fatalf("the next may start in %v", wait)
+		t.Fatalf("the next run may start in %v", wait)
 	}
 	time.Sleep(wait + time.Millisecond)
 	claim(3)

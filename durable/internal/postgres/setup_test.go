@@ -183,11 +183,11 @@ func TestLeastPrivilege(t *testing.T) {
 			case err != nil && allowed(call.name):
 				t.Errorf("%s: %s: %v", role, call.name, err)
 			case err != nil && !errors.Is(err, dlock.ErrSetup):
-				t.Errorf("%s: %s: %v, want an error of the set-up", role, call.name, err)
+				t.Errorf("%s: %s: %v, want a setup error", role, call.name, err)
 			}
 		}
 		if err := s.Migrate(t.Context()); allowed("Verify") && err != nil {
-			t.Errorf("%s: Migrate, when there is nothing to do: %v", role, err)
+			t.Errorf("%s: Migrate with complete tables: %v", role, err)
 		}
 		for _, forbidden := range []string{"SELECT * FROM other", "TRUNCATE work.tickslot_durable_runs",
 			"DROP TABLE work.tickslot_durable_runs", "CREATE TABLE work.mine (x int)",
@@ -214,7 +214,7 @@ func oneRightLess(t *testing.T, d database, role string, grants []string, try fu
 		d.exec(t, right.Revoke)
 		failed := try()
 		if len(failed) == 0 {
-			t.Errorf("%s: %s has no use", role, right)
+			t.Errorf("%s: %s is not needed", role, right)
 		}
 		verb, _, _ := strings.Cut(right.Name, " ")
 		named := verb == "USAGE" // the error names the schema
@@ -228,7 +228,7 @@ func oneRightLess(t *testing.T, d database, role string, grants []string, try fu
 			}
 		}
 		if !named {
-			t.Errorf("%s: without %s, which no error names: %v", role, right, failed)
+			t.Errorf("%s: without %s, no error names it: %v", role, right, failed)
 		}
 		d.exec(t, right.Grant)
 	}

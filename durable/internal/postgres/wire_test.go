@@ -184,7 +184,7 @@ func TestCallsAreOneRoundTrip(t *testing.T) {
 					want = 2
 				}
 				if n := waits.Load() - before; n > want && round == 1 {
-					t.Errorf("%v: %s is %d round trips, want %d", mode, call.name, n, want)
+					t.Errorf("%v: %s takes %d round trips, want %d", mode, call.name, n, want)
 				}
 			}
 		}

@@ -110,7 +110,7 @@ func refuses(t *testing.T, s store.Store, want string, but ...string) {
 			continue
 		}
 		if err := call(t.Context()); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want an error of the set-up that says %q", name, err, want)
+			t.Errorf("%s: %v, want a setup error that contains %q", name, err, want)
 		}
 	}
 }
@@ -222,7 +222,7 @@ func TestLockedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"}); err != nil {
-		t.Errorf("when the lock is gone: %v", err)
+		t.Errorf("after the lock was released: %v", err)
 	}
 }
 
@@ -244,7 +244,7 @@ func TestFailedCallsLeaveNothingOpen(t *testing.T) {
 	}
 	if run, attempts, ok, err := s.Run(t.Context(), 1); run.State != store.StateRunning || len(attempts) != 0 || !ok ||
 		err != nil {
-		t.Errorf("after a Finish that failed: %+v, %+v, %t, %v", run, attempts, ok, err)
+		t.Errorf("after a failed Finish: %+v, %+v, %t, %v", run, attempts, ok, err)
 	}
 }
 

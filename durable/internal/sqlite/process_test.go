@@ -43,7 +43,7 @@ func TestStoppedWriter(t *testing.T) {
 		return err
 	}
 	if err := call(300 * time.Millisecond); err == nil {
-		t.Error("a run was queued in spite of the lock")
+		t.Error("a run was queued despite the lock")
 	}
 	if runs, err := s.Runs(t.Context(), store.Filter{}, 1); len(runs) != 0 || err != nil {
 		t.Errorf("%+v, %v", runs, err)

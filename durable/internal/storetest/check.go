@@ -115,7 +115,7 @@ func (c *check) insertMany(wantFresh int, runs ...store.NewRun) (done []store.In
 		}
 	}
 	if len(done) != len(runs) || fresh != wantFresh && wantFresh >= 0 {
-		c.Fatalf("of %d runs %d are answered, %d of them as fresh, want %d", len(runs), len(done), fresh, wantFresh)
+		c.Fatalf("for %d runs, there are %d answers, %d of them fresh, want %d", len(runs), len(done), fresh, wantFresh)
 	}
 	return done
 }
@@ -185,7 +185,7 @@ func (c *check) finish(results ...store.Result) (counted []store.RunKey) {
 func (c *check) finishes(results ...store.Result) {
 	c.Helper()
 	if counted := c.finish(results...); len(counted) != len(results) {
-		c.Fatalf("of %d results count %v", len(results), counted)
+		c.Fatalf("of %d results, these count: %v", len(results), counted)
 	}
 }
 
@@ -345,7 +345,7 @@ func (c *check) near(what string, at, from time.Time) {
 	c.Helper()
 	// A database's clock may count only milliseconds.
 	if at.Before(from.Add(-2*time.Millisecond)) || at.After(from.Add(callTimeout)) {
-		c.Errorf("%s is %v, want %v or a moment later", what, at, from)
+		c.Errorf("%s is %v, want %v or slightly later", what, at, from)
 	}
 }
 

@@ -99,7 +99,7 @@ var claiming = []promise{
 		}
 		c.insert(store.NewRun{Handler: "orders", Payload: make([]byte, store.MaxClaimedBytes+1)})
 		if claimed := c.claim(request(16, orders)); len(claimed.Runs) != 1 || claimed.More {
-			c.Errorf("one that is larger by itself: %d, %t", len(claimed.Runs), claimed.More)
+			c.Errorf("a single payload above the maximum: %d, %t", len(claimed.Runs), claimed.More)
 		}
 	}},
 	{"claiming/at most as many as are asked for", func(c *check) {
@@ -175,7 +175,7 @@ var claiming = []promise{
 			var got [3]int
 			c.atOnce(3, func(i int, c *check) { got[i] = len(c.claim(request(3, orders)).Runs) })
 			if got[0]+got[1]+got[2] != 9 {
-				c.Fatalf("three workers that want three each of 9 runs get %v", got)
+				c.Fatalf("three workers that each want three of 9 runs get %v", got)
 			}
 		}
 	}},

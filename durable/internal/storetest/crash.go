@@ -122,7 +122,7 @@ func (c *Crash) covered(statements []string, kills int) {
 		n += times
 	}
 	if n != kills {
-		c.t.Errorf("%d processes were killed, of %d: %v", n, kills, c.killed)
+		c.t.Errorf("%d processes were killed, want %d: %v", n, kills, c.killed)
 	}
 	if kills < 2*len(statements) {
 		return
@@ -268,12 +268,12 @@ func (c *Crash) Check() {
 	}
 	for key, id := range c.queued {
 		if byKey[key] != id {
-			t.Errorf("the run %s, of which a process has heard that it was queued as %d, is %d", key, id, byKey[key])
+			t.Errorf("the run %s was queued with the ID %d, but the database has the ID %d", key, id, byKey[key])
 		}
 	}
 	for key, n := range c.counted {
 		if n != 1 || !attempts[key] {
-			t.Errorf("the result of %+v counted %d times, and the database has it: %t", key, n, attempts[key])
+			t.Errorf("the result of %+v counted %d times; found in the database: %t", key, n, attempts[key])
 		}
 	}
 	rows, err := s.Schedules(t.Context())

@@ -36,7 +36,7 @@ var renewing = []promise{
 		c.near("LeaseUntil", c.inState(runs[3].ID, store.StateRunning, 0).LeaseUntil, from.Add(lease))
 		for _, other := range []store.Run{runs[4], runs[5]} {
 			if run := c.inState(other.ID, store.StateRunning, 0); !run.LeaseUntil.Equal(other.LeaseUntil) {
-				c.Errorf("the lease of a run that was not named, or by another attempt, was %v, and is %v",
+				c.Errorf("Renew changed the lease of a wrong run or attempt from %v to %v",
 					other.LeaseUntil, run.LeaseUntil)
 			}
 		}
@@ -166,11 +166,11 @@ var finishing = []promise{
 		for range 2 {
 			run := c.claimOne(endless)
 			if !run.FailingSince.Equal(first.ClaimedAt) || run.MaxAttempts != 0 {
-				c.Errorf("%+v, want it to fail since %v", run, first.ClaimedAt)
+				c.Errorf("%+v, want FailingSince %v", run, first.ClaimedAt)
 			}
 			c.finishes(dead(run))
 			if run := c.inState(id, store.StateDead, run.Attempt); !run.FailingSince.Equal(first.ClaimedAt) {
-				c.Errorf("%+v, want it to fail since %v", run, first.ClaimedAt)
+				c.Errorf("%+v, want FailingSince %v", run, first.ClaimedAt)
 			}
 			c.requeue(store.Filter{}, store.Cause{})
 			if first = c.claimOne(endless); !first.FailingSince.IsZero() {
@@ -258,19 +258,19 @@ var finishing = []promise{
 		zombie := c.expired(orders)
 		c.reclaims(1)
 		if counted := c.finish(succeeded(zombie)); len(counted) != 0 {
-			c.Errorf("%v counts of a run that is queued", counted)
+			c.Errorf("%v counts for a queued run", counted)
 		}
 		was := c.inState(zombie.ID, store.StateQueued, 1)
 		again := c.claimOne(orders)
 		for _, result := range []store.Result{succeeded(zombie), failed(zombie), dead(zombie), givenBack(zombie)} {
 			if counted := c.finish(result); len(counted) != 0 {
-				c.Errorf("%v counts of a run that is running elsewhere", counted)
+				c.Errorf("%v counts for a run of another worker", counted)
 			}
 		}
 		c.inState(zombie.ID, store.StateRunning, 1)
 		c.finishes(succeeded(again))
 		if counted := c.finish(dead(zombie)); len(counted) != 0 {
-			c.Errorf("%v counts of a run that has succeeded", counted)
+			c.Errorf("%v counts for a run that has succeeded", counted)
 		}
 		if run := c.inState(zombie.ID, store.StateSucceeded, 2); run.LastError != was.LastError {
 			c.Errorf("%+v", run)
@@ -306,10 +306,10 @@ var finishing = []promise{
 			}
 		}
 		if run := c.inState(was.ID, store.StateRunning, 1); !run.RunAt.Equal(was.RunAt) {
-			c.Errorf("RunAt was %v, and is %v", was.RunAt, run.RunAt)
+			c.Errorf("RunAt changed from %v to %v", was.RunAt, run.RunAt)
 		}
 		if counted := c.finish(dead(runs[0]), succeeded(runs[2])); len(counted) != 0 {
-			c.Errorf("%v counts, with another result than before", counted)
+			c.Errorf("%v counts, although the earlier result differs", counted)
 		}
 	}},
 	{"finishing/a result belongs to one claim, not to the numbers that an older copy gives again", func(c *check) {
@@ -385,7 +385,7 @@ var finishing = []promise{
 			result.Error = text
 			c.finishes(result)
 			if run := c.inState(run.ID, store.StateDead, 1); run.LastError == "" {
-				c.Errorf("%.20q is stored as nothing", text)
+				c.Errorf("%.20q is stored as an empty text", text)
 			}
 		}
 	}},

@@ -356,7 +356,7 @@ var limitsAtOnce = []promise{
 					}
 					mu.Unlock()
 					if before.Override == 2 && before.Running >= 2 && len(runs) > 0 {
-						c.Errorf("%d were claimed, and it was %+v", len(runs), before)
+						c.Errorf("%d runs were claimed over the limit: %+v", len(runs), before)
 					}
 				}
 			})
@@ -409,7 +409,7 @@ func (c *check) stops(set, reset func(*check)) {
 			}
 		})
 		if is := c.handler("orders").Running; is != then.Load() {
-			c.Errorf("%d were running when the call returned, and %d are now", then.Load(), is)
+			c.Errorf("%d runs were running when the call returned, and %d are running now", then.Load(), is)
 		}
 		c.finishes(taken...)
 		reset(c)

@@ -40,7 +40,7 @@ var planning = []promise{
 		}
 		c.setSchedule("past", store.Override{PausedUntil: ptr(time.Duration(0))})
 		if c.dueSchedule("past").PausedUntil.After(c.now()) || !c.dueSchedule("new").PausedUntil.IsZero() {
-			c.Error("what is not paused is paused")
+			c.Error("one of the two schedules is paused")
 		}
 	}},
 	{"planning/Due has pages: what is new by name, then what is due, the oldest first", func(c *check) {
@@ -172,7 +172,7 @@ var planning = []promise{
 		paused.PausedTicks = 1
 		c.setSchedule("resumed", store.Override{PausedUntil: ptr(time.Duration(0))})
 		if done := c.materialize(paused); len(done) != 0 {
-			c.Errorf("a plan for a pause that is over: %+v", done)
+			c.Errorf("a plan for a pause that has ended: %+v", done)
 		}
 	}},
 	{"planning/an outdated plan does not keep others from being carried out", func(c *check) {
@@ -246,7 +246,7 @@ var planning = []promise{
 	}},
 	{"planning/all plans or none", func(c *check) {
 		if c.h.Refuse == nil {
-			c.Skip("the harness cannot have the database refuse a run")
+			c.Skip("the harness cannot make the database refuse a run")
 		}
 		at := c.now().Add(-time.Minute)
 		var plans []store.Plan
@@ -266,7 +266,7 @@ var planning = []promise{
 			c.Errorf("%d runs, %d schedules are due, want 0 and 5", len(runs), len(due.Schedules))
 		}
 		if done := c.materialize(append(plans[:3:3], plans[4])...); len(done) != 4 {
-			c.Errorf("without the one that is refused: %+v", done)
+			c.Errorf("without the refused plan: %+v", done)
 		}
 	}},
 }

@@ -38,7 +38,7 @@ var rates = []promise{
 			c.Errorf("%+v", last.Runs)
 		}
 		if wait := last.Next.Sub(last.Now); wait <= 0 || wait > time.Hour+short {
-			c.Errorf("the next may start in %v", wait)
+			c.Errorf("the next run may start in %v", wait)
 		}
 		// Neither pausing nor deleting ended runs gives a start back.
 		c.setHandler("orders", store.Override{PausedUntil: ptr(time.Hour)})

@@ -249,7 +249,7 @@ var reading = []promise{
 		c.planned(daily, removed)
 		c.planned(hourly, kept)
 		if stats := c.stats(); !stats.Overdue.Equal(removed) {
-			c.Errorf("a worker has it: %+v", stats)
+			c.Errorf("Overdue is wrong while workers have both schedules: %+v", stats)
 		}
 		gone := c.schedule("daily").SeenAt
 		testkit.Eventually(c, testkit.Patience, "only the schedule that is registered again and again is overdue",
@@ -273,7 +273,7 @@ var reading = []promise{
 				select {
 				case <-woken:
 				case <-time.After(testkit.Patience):
-					c.Error("it has heard nothing")
+					c.Error("Listen reported nothing")
 				}
 			}
 			stop()

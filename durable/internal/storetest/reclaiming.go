@@ -190,7 +190,7 @@ var reclaiming = []promise{
 					got += " " + string(attempts[0].Outcome)
 				}
 				if got != want || len(attempts) > 1 {
-					c.Errorf("%q has won, and the run is %s: %+v", won[run.RunKey], got, attempts)
+					c.Errorf("%q has counted, and the run is %s: %+v", won[run.RunKey], got, attempts)
 				}
 			}
 			c.claimRest()
@@ -211,7 +211,7 @@ func (c *check) claimRest() {
 			results = append(results, succeeded(run))
 		}
 		if counted := c.finish(results...); len(counted) != len(results) {
-			c.Fatalf("of %d results count %d", len(results), len(counted))
+			c.Fatalf("of %d results, %d count", len(results), len(counted))
 		}
 	}
 }

@@ -45,7 +45,7 @@ var registering = []promise{
 		}
 		row, handler := c.schedule("daily"), c.handler("orders")
 		if !row.SeenAt.After(was.SeenAt) || !handler.SeenAt.After(wasHandler.SeenAt) {
-			c.Error("they are not marked as seen again")
+			c.Error("the schedules are not marked as seen again")
 		}
 		if row.Spec != "1" || !row.NextDueAt.Equal(at) || row.Pause == nil || handler.Override != 7 {
 			c.Errorf("%+v, %+v", row, handler)
@@ -67,7 +67,7 @@ var registering = []promise{
 		row := c.schedule("daily")
 		c.near("SeenAt", row.SeenAt, from)
 		if row.Pause != nil || c.schedule("other").Pause == nil {
-			c.Errorf("a pause that was over then: %+v; one that was not: %+v", row.Pause, c.schedule("other").Pause)
+			c.Errorf("a pause that had ended by then: %+v; one that had not: %+v", row.Pause, c.schedule("other").Pause)
 		}
 	}},
 	{"registering/takes a schedule with another Spec over only if takeOver is set", func(c *check) {
@@ -78,10 +78,10 @@ var registering = []promise{
 		changed := store.Schedule{Name: "daily", Handler: "mails", Spec: "2", Text: "daily at 08:00"}
 		c.register(false, nil, changed)
 		if row := c.schedule("daily"); row != was {
-			c.Errorf("%+v, want it as it was, %+v", row, was)
+			c.Errorf("%+v, want it unchanged: %+v", row, was)
 		}
 		if d := c.due(); len(d.Schedules) != 0 {
-			c.Errorf("it is due: %+v", d)
+			c.Errorf("the schedule is due: %+v", d)
 		}
 		c.register(true, nil, changed)
 		row := c.schedule("daily")

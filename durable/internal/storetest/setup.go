@@ -42,7 +42,7 @@ var setUp = []promise{
 			c.Errorf("Reclaim: %+v", n)
 		}
 		if n := c.sweep(store.Retention{Succeeded: 1, Dead: 1, Canceled: 1, Unseen: 1}, 0); n != 0 {
-			c.Errorf("Sweep deletes %d, of at most 0", n)
+			c.Errorf("Sweep with the limit 0 deletes %d", n)
 		}
 	}},
 	{"set up/a method returns when its context has ended", func(c *check) {

@@ -104,7 +104,7 @@ var inserting = []promise{
 		c.inserting(run, false)
 		claimed := c.claimOne(orders)
 		if claimed.Key != "" {
-			c.Errorf("%+v has a key that others may have", claimed)
+			c.Errorf("%+v has a key that other runs may have", claimed)
 		}
 		second := c.inserting(run, true)
 		c.finishes(failed(claimed)) // and is queued again next to the second run
@@ -170,7 +170,7 @@ var inserting = []promise{
 		}
 		for _, run := range c.claims(2, request(10, orders)) {
 			if c.finishes(succeeded(run)); run.Key != "" {
-				c.Errorf("%+v has a key that others may have", run)
+				c.Errorf("%+v has a key that other runs may have", run)
 			}
 		}
 		if id := c.inserting(run, false); id != second || id == first { // although the run has ended
@@ -300,7 +300,7 @@ var inserting = []promise{
 		last := old
 		for i, d := range done {
 			if d.Fresh && (d.ID <= last || ids[d.ID]) {
-				c.Fatalf("run %d has the ID %d behind %d", i, d.ID, last)
+				c.Fatalf("run %d has the ID %d after %d", i, d.ID, last)
 			}
 			if ids[d.ID] = true; d.Fresh {
 				last = d.ID
@@ -499,7 +499,7 @@ var steering = []promise{
 				c.Errorf("%q, want %q", got, want)
 			}
 			if run := c.inState(runs[i].ID, want, min(1, 2-i)); i < 2 && !sameRun(run, was) {
-				c.Errorf("%+v, and it was %+v", run, was)
+				c.Errorf("%+v, but it was %+v before", run, was)
 			}
 		}
 		if got := c.cancel(1<<50, store.Cause{}); got != "" {
@@ -529,7 +529,7 @@ var steering = []promise{
 			c.finishes(failed(run))
 		}
 		if n := c.requeue(store.Filter{IDs: []int64{id}}, by); n != 0 {
-			c.Errorf("%d runs that are queued were queued", n)
+			c.Errorf("%d queued runs were queued again", n)
 		}
 	}},
 	{"steering/Requeue of a run with its own MaxAttempts gives it as many again", func(c *check) {
@@ -617,7 +617,7 @@ var steering = []promise{
 		}
 		c.near("Until", row.Pause.Until, from.Add(time.Hour))
 		if d := c.due(); len(d.Schedules) != 0 {
-			c.Errorf("what nobody has registered is due: %+v", d)
+			c.Errorf("an unregistered schedule is due: %+v", d)
 		}
 		c.register(false, nil, daily)
 		if d := c.dueSchedule("daily"); !d.PausedUntil.Equal(row.Pause.Until) || d.Spec != "1" || d.NextSpec != "" ||
@@ -649,7 +649,7 @@ var steering = []promise{
 			return was, c.dueSchedule("daily"), from
 		}
 		if was, is, _ := set(0); !is.Equal(was) && !is.PausedAt.Equal(is.PausedUntil) {
-			c.Errorf("resumed, and it never was paused: %+v", is)
+			c.Errorf("resumed without a pause: %+v", is)
 		}
 		_, is, from := set(time.Hour)
 		c.near("PausedAt", is.PausedAt, from)
@@ -657,17 +657,17 @@ var steering = []promise{
 		c.pass(is.PausedAt)
 		was, is, from := set(2 * time.Hour)
 		if !is.PausedAt.Equal(was.PausedAt) {
-			c.Errorf("a longer pause began anew: %+v, and it was %+v", is, was)
+			c.Errorf("a longer pause has a new beginning: %+v, but it was %+v before", is, was)
 		}
 		c.near("PausedUntil", is.PausedUntil, from.Add(2*time.Hour))
 		was, is, from = set(0)
 		if !is.PausedAt.Equal(was.PausedAt) {
-			c.Errorf("resumed: %+v, and it was %+v", is, was)
+			c.Errorf("resumed: %+v, but it was %+v before", is, was)
 		}
 		c.near("PausedUntil", is.PausedUntil, from)
 		c.pass(is.PausedUntil)
 		if was, is, _ := set(0); !is.Equal(was) {
-			c.Errorf("resumed again: %+v, and it was %+v", is, was)
+			c.Errorf("resumed again: %+v, but it was %+v before", is, was)
 		}
 		_, is, from = set(time.Hour)
 		c.near("PausedAt", is.PausedAt, from)
@@ -677,7 +677,7 @@ var steering = []promise{
 		d := c.dueSchedule("daily")
 		c.materialize(plan(d, tick(daily, d.NextDueAt)))
 		if !c.forget("daily") || c.forget("daily") {
-			c.Error("Forget says something else")
+			c.Error("Forget returned a wrong answer")
 		}
 		if d := c.due(); len(d.Schedules) != 0 {
 			c.Errorf("%+v", d)

@@ -31,7 +31,7 @@ func (c *check) gone(id int64) (gone bool) {
 	c.call("Run", func(ctx context.Context) error {
 		run, attempts, ok, err := c.Run(ctx, id)
 		if !ok && (run.ID != 0 || len(attempts) != 0) {
-			c.Errorf("a run that is gone: %+v, %+v", run, attempts)
+			c.Errorf("a deleted run: %+v, %+v", run, attempts)
 		}
 		gone = !ok
 		return err
@@ -54,7 +54,7 @@ var sweeping = []promise{
 			}
 			for other, id := range ids {
 				if c.gone(id) != (other == state) {
-					c.Errorf("%+v: a run that is %s: gone %t", retention, other, other != state)
+					c.Errorf("%+v: a run in the state %s: deleted %t", retention, other, other != state)
 				}
 			}
 			c.sweep(store.Retention{Succeeded: old, Dead: old, Canceled: old}, 100)
@@ -69,7 +69,7 @@ var sweeping = []promise{
 			c.Errorf("%d", n)
 		}
 		if c.gone(ids[store.StateQueued]) || c.gone(ids[store.StateRunning]) {
-			c.Error("a run that has not ended is gone")
+			c.Error("a run that has not ended was deleted")
 		}
 	}},
 	{"sweeping/at most as many as are asked for, and then no more", func(c *check) {
@@ -104,7 +104,7 @@ var sweeping = []promise{
 		c.requeue(store.Filter{IDs: []int64{id}}, store.Cause{})
 		c.sweep(store.Retention{Dead: old}, 100)
 		if c.gone(id) {
-			c.Error("it is gone")
+			c.Error("the requeued run was deleted")
 		}
 	}},
 	{"sweeping/schedules and handlers that nobody has seen for Unseen", func(c *check) {
@@ -127,7 +127,7 @@ var sweeping = []promise{
 				continue
 			}
 			if n != 2 {
-				c.Errorf("%d were deleted, want a handler and a schedule", n)
+				c.Errorf("%d rows were deleted, want a handler and a schedule", n)
 			}
 			break
 		}
@@ -165,7 +165,7 @@ var sweeping = []promise{
 		set("over", store.Override{PausedUntil: ptr(old)})
 		c.pass(c.now().Add(2 * old))
 		if n := c.sweep(store.Retention{Unseen: old}, 100); n != 7 {
-			c.Errorf("%d were deleted, want 3 handlers and 4 schedules", n)
+			c.Errorf("%d rows were deleted, want 3 handlers and 4 schedules", n)
 		}
 		for _, name := range names {
 			if got, want := c.hasHandler(name), name == "paused" || name == "limited"; got != want {

@@ -129,10 +129,11 @@ func TestCostBehindALongQueue(t *testing.T) {
 								most += 5 * store.MaxCount
 							}
 							if n := d.reads(t, conn, st); n > most {
-								t.Errorf("%s, %s, stop %t, the caller has %q: it reads %d, want at most %d", file, when,
-									stop, keys, n, most)
+								t.Errorf("%s, %s, stop %t, the caller has %q: it reads %d rows, want at most %d",
+									file, when, stop, keys, n, most)
 							} else {
-								t.Logf("%s, %s, stop %t, the caller has %q: it reads %d", file, when, stop, keys, n)
+								t.Logf("%s, %s, stop %t, the caller has %q: the statement reads %d rows",
+									file, when, stop, keys, n)
 							}
 						}
 					}

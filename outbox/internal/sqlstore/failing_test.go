@@ -37,7 +37,7 @@ func TestInstantOfAClockThatWasAhead(t *testing.T) {
 				t.Fatalf("%+v, %v", topics, err)
 			}
 			if off := time.Until(topics[0].Since).Abs(); off > time.Minute {
-				t.Errorf("it fails since %v, want since now", topics[0].Since)
+				t.Errorf("the topic has been failing since %v, want since now", topics[0].Since)
 			}
 		})
 	}

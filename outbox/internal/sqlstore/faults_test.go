@@ -304,7 +304,7 @@ func TestListen(t *testing.T) {
 		case err := <-ended:
 			t.Fatalf("%s: Listen has ended: %v", why, err)
 		case <-time.After(20 * time.Second):
-			t.Fatalf("%s: it was not woken", why)
+			t.Fatalf("%s: Listen reported nothing", why)
 		}
 	}
 	wake("after it has connected")
@@ -316,7 +316,7 @@ func TestListen(t *testing.T) {
 	}
 	wake("after Notify")
 	if len(woken) != 0 {
-		t.Error("it was woken by the Notify of other tables")
+		t.Error("Notify of other tables woke Listen")
 	}
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -430,7 +430,7 @@ func TestSearchThatFails(t *testing.T) {
 			box.Spoil("due_by_key")
 			r := store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: 2, After: "m"}
 			if due, err := box.Due(t.Context(), r); err == nil {
-				t.Errorf("nothing was found, and no error is returned: %+v", due)
+				t.Errorf("nothing was found, but there was no error: %+v", due)
 			}
 			s.exec(t, "DELETE FROM tickslot_outbox")
 			box = s.on(t, db, "") // this store does not know yet where the first messages end
@@ -443,7 +443,7 @@ func TestSearchThatFails(t *testing.T) {
 				due, err := box.Due(t.Context(), r)
 				if err != nil || len(due.Messages) != 1 || due.Messages[0].Key != "a" || due.After != "m" ||
 					due.More != more {
-					t.Errorf("at most %d: %+v, %v, want the message of a, and that the search goes on", limit, due, err)
+					t.Errorf("at most %d: %+v, %v, want the message of a, and a search that continues", limit, due, err)
 				}
 			}
 		})

@@ -163,13 +163,13 @@ func checkPlan(t *testing.T, what, plan string) {
 	t.Helper()
 	for _, table := range []string{"tickslot_outbox ", "tickslot_outbox_attempts", "tickslot_outbox_inbox"} {
 		if strings.Contains(plan, "Seq Scan on "+table) {
-			t.Errorf("%s: it reads a whole table:\n%s", what, plan)
+			t.Errorf("%s: the plan reads a whole table:\n%s", what, plan)
 		}
 	}
 	const most = 400 // rows
 	for _, m := range removed.FindAllStringSubmatch(plan, -1) {
 		if n, err := strconv.Atoi(m[1]); err != nil || n > most {
-			t.Errorf("%s: it looks at %d rows that it does not want:\n%s", what, n, plan)
+			t.Errorf("%s: the plan discards %d rows:\n%s", what, n, plan)
 		}
 	}
 }
@@ -190,7 +190,7 @@ func TestPlanOfABacklogPostgres(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n := pagesOf(t, plan); n > 700 {
-				t.Errorf("stop %t, %s: it looks at %d pages for 32 messages:\n%s", stop, mode, n, plan)
+				t.Errorf("stop %t, %s: the plan reads %d pages for 32 messages:\n%s", stop, mode, n, plan)
 			}
 		}
 	}
@@ -203,7 +203,7 @@ func pagesOf(t *testing.T, plan string) int {
 	t.Helper()
 	m := pages.FindStringSubmatch(plan)
 	if m == nil {
-		t.Fatalf("it does not say how many pages it looks at:\n%s", plan)
+		t.Fatalf("the plan does not say how many pages it reads:\n%s", plan)
 	}
 	n, err := strconv.Atoi(m[1])
 	if err != nil {
@@ -227,7 +227,7 @@ func TestPlansOfSQLite(t *testing.T) {
 		for _, st := range list {
 			for _, line := range explainSQLite(t, db, st) {
 				if walks.MatchString(line) && !slices.Contains(small, line) {
-					t.Errorf("%s: it reads a whole table: %s in\n%s", file, line, st.Text)
+					t.Errorf("%s: the plan reads a whole table: %s in\n%s", file, line, st.Text)
 				}
 			}
 		}
@@ -287,16 +287,16 @@ func plansOfMySQL(t *testing.T, s subject, rows int) {
 					what := fmt.Sprintf("%s, statistics %t: %s", file, statistics, row)
 					locks := strings.Contains(st.Text, "FOR UPDATE") || !strings.Contains(st.Text, "SELECT {hint}")
 					if locks && row.table == "m" && file == "mark" && (row.typ != "eq_ref" || row.key != "PRIMARY") {
-						t.Errorf("%s: it locks more than it marks", what)
+						t.Errorf("%s: the statement locks more rows than it marks", what)
 					}
 					if rows < 1000 { // reading a whole small table may be cheapest
 						continue
 					}
 					if len(row.table) == 1 && row.typ == "ALL" && !strings.ContainsAny(row.table, "xonulvbkfrw") {
-						t.Errorf("%s: it reads a whole table", what)
+						t.Errorf("%s: the statement reads a whole table", what)
 					}
 					if row.table == "t" && row.typ != "range" && row.typ != "ref" {
-						t.Errorf("%s: it looks at all pending messages, not only at those without a sink or a place",
+						t.Errorf("%s: the statement reads all pending messages, not only those without a sink or a place",
 							what)
 					}
 				}

@@ -167,7 +167,7 @@ func TestRights(t *testing.T) {
 					s.exec(t, right.Revoke)
 					failed := duty(t, s, user)
 					if len(failed) == 0 {
-						t.Errorf("%s: without %s nothing fails", role, right)
+						t.Errorf("%s: without %s, nothing fails", role, right)
 					}
 					for call, err := range failed {
 						says := regexp.MustCompile("privilege|right|may not use").MatchString(err.Error())
@@ -175,7 +175,7 @@ func TestRights(t *testing.T) {
 							t.Errorf("%s without %s: %s: %v: must match ErrSetup and say so", role, right, call, err)
 						}
 						if strings.Contains(err.Error(), servertest.Canary) {
-							t.Errorf("the password is told: %v", err)
+							t.Errorf("the error contains the password: %v", err)
 						}
 					}
 					s.exec(t, right.Grant)

@@ -38,7 +38,7 @@ func TestSessionsWithOtherSettings(t *testing.T) {
 		}
 		oracle := mysqlOn(t, server, oneTrip+"&sql_mode=%27ORACLE%27")
 		if store, _ := oracle.migrated(t); store.Verify(t.Context()) != nil {
-			t.Error("it is not right with ORACLE")
+			t.Error("Verify fails with sql_mode ORACLE")
 		}
 		if failed := everyCall(t, oracle); len(failed) > 0 {
 			t.Error("ORACLE", failed)

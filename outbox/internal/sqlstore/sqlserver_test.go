@@ -186,7 +186,7 @@ func wellFormed(t *testing.T, text string, args int) {
 			continue
 		}
 		if inserted[m[1]] && !strings.Contains(statement, "NOT EXISTS (SELECT 1 FROM "+m[1]) {
-			t.Errorf("%s may have a row already that is inserted in\n%s", m[1], statement)
+			t.Errorf("%s may already contain the row that this statement inserts:\n%s", m[1], statement)
 		}
 		inserted[m[1]] = true
 	}

@@ -58,7 +58,7 @@ var appending = []promise{
 			r := request()
 			r.Keys = []string{key}
 			if n := len(c.due(r).Messages); n != len(list)-1 {
-				c.Errorf("without key %q there are %d of %d", key, n, len(list))
+				c.Errorf("without key %q, %d of %d messages are due", key, n, len(list))
 			}
 		}
 	}},
@@ -84,7 +84,7 @@ var appending = []promise{
 				c.Fatalf("again: %t, %v", fresh, err)
 			}
 			if old.Topic != "topic" || old.Key != "a'" || !bytes.Equal(old.Payload, []byte("topica'")) {
-				c.Errorf("what is there is %+v", old)
+				c.Errorf("the earlier message is %+v", old)
 			}
 		}
 		c.within(func(ctx context.Context, tx store.Tx) {
@@ -198,7 +198,7 @@ var appending = []promise{
 				after = seq
 			}
 			if m, _, ok, err := c.NextAppended(ctx, tx, after); err != nil || ok {
-				c.Errorf("after the last there is %+v: %v", m, err)
+				c.Errorf("after the last message, there is %+v: %v", m, err)
 			}
 		})
 	}},
@@ -208,13 +208,13 @@ var appending = []promise{
 			c.Fatal(err)
 		}
 		if fresh, _, err := c.Append(c.ctx, tx, c.message("topic", "a")); err == nil || fresh {
-			c.Errorf("Append in a transaction that is committed: %t, %v", fresh, err)
+			c.Errorf("Append in a committed transaction: %t, %v", fresh, err)
 		}
 		if fresh, err := c.Once(c.ctx, tx, "billing", store.ID{1}); err == nil || fresh {
-			c.Errorf("Once in a transaction that is committed: %t, %v", fresh, err)
+			c.Errorf("Once in a committed transaction: %t, %v", fresh, err)
 		}
 		if fresh, _, err := c.Append(c.ctx, nil, c.message("topic", "a")); err == nil || fresh {
-			c.Errorf("Append in no transaction: %t, %v", fresh, err)
+			c.Errorf("Append without a transaction: %t, %v", fresh, err)
 		}
 	}},
 	{"once/a message is new to each consumer once, unless the transaction is rolled back", func(c *check) {

@@ -42,7 +42,7 @@ func (c *check) until(what string, done func() bool) {
 	c.Helper()
 	for began := time.Now(); !done(); time.Sleep(time.Millisecond) {
 		if time.Since(began) > callTimeout {
-			c.Fatalf("it never came to pass: %s", what)
+			c.Fatalf("it did not happen in time: %s", what)
 		}
 	}
 }
@@ -193,7 +193,7 @@ func (c *check) ends(payload string, outcome store.Outcome) store.Pending {
 	c.Helper()
 	m := c.pending(payload)
 	if counted := c.mark(result(m, outcome)); !slices.Equal(counted, []store.ID{m.ID}) {
-		c.Fatalf("Mark of %q as %s: %x counted", payload, outcome, counted)
+		c.Fatalf("Mark of %q as %s: these counted: %x", payload, outcome, counted)
 	}
 	return m
 }

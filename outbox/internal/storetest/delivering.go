@@ -32,7 +32,7 @@ var delivering = []promise{
 		c.ends("topica", store.OutcomeTransient)
 		due := c.isDue(request(), "topicb", "topic", "topic")
 		if due.NextIn < 59*time.Minute || due.NextIn > time.Hour {
-			c.Errorf("the first one waits %v, want an hour", due.NextIn)
+			c.Errorf("the first message waits %v, want an hour", due.NextIn)
 		}
 		keyless := due.Messages[1]
 		r := result(keyless, store.OutcomeTransient)
@@ -40,7 +40,7 @@ var delivering = []promise{
 		c.mark(r)
 		due = c.isDue(request(), "topicb", "topic")
 		if due.NextIn < 55*time.Second || due.NextIn > time.Minute {
-			c.Errorf("the first one waits %v, want a minute", due.NextIn)
+			c.Errorf("the first message waits %v, want a minute", due.NextIn)
 		}
 	}},
 	{"due/a message whose wait is over is due before the later ones of its key", func(c *check) {
@@ -168,7 +168,7 @@ var delivering = []promise{
 		for range 2 { // first the half for messages without a key, then the rest
 			due := c.due(request())
 			if n := len(due.Messages); n == 0 || n > 8 || !due.Full {
-				c.Errorf("behind a long queue: %d messages, full %t; want at most 8, and that there are more", n,
+				c.Errorf("behind a long queue: %d messages, full %t; want at most 8, and full", n,
 					due.Full)
 			}
 			for _, m := range due.Messages {
@@ -224,11 +224,11 @@ var delivering = []promise{
 			for key, want := range first {
 				if have := got[key]; len(have) == 0 || len(have) > len(want) || !slices.Equal(have, want[:len(have)]) ||
 					key == "" && len(have) < len(want) {
-					c.Errorf("%s, %d at a time: of key %q %x, want the first of %x", what, limit, key, have, want)
+					c.Errorf("%s, %d at a time: key %q has %x, want the first of %x", what, limit, key, have, want)
 				}
 			}
 			if len(got) != len(first) {
-				c.Errorf("%s, %d at a time: of %d keys, want %d: %v", what, limit, len(got), len(first), got)
+				c.Errorf("%s, %d at a time: messages of %d keys, want %d: %v", what, limit, len(got), len(first), got)
 			}
 		}
 		ask.Keys = []string{"long"}
@@ -238,7 +238,7 @@ var delivering = []promise{
 		all("in back-off", 32)
 		all("in back-off", 2)
 		if due := c.due(ask); due.NextIn <= 59*time.Minute {
-			c.Errorf("the first one waits %v, want an hour", due.NextIn)
+			c.Errorf("the first message waits %v, want an hour", due.NextIn)
 		}
 		c.call("Stats", func(ctx context.Context) error {
 			s, err := c.Stats(ctx, ask.Topics, false)
@@ -257,7 +257,7 @@ var delivering = []promise{
 		}
 		due := c.due(ask).Messages
 		if len(due) != ask.Limit || due[0].ID != queue[0].ID || due[1].ID != queue[1].ID {
-			c.Errorf("%d are due of a queue that waits no longer", len(due))
+			c.Errorf("%d messages are due of a queue that no longer waits", len(due))
 		}
 	}},
 	{"due/behind a long queue a key does not wait for messages without one", found("a", "")},
@@ -265,7 +265,7 @@ var delivering = []promise{
 	{"due/whether more of the keys is left is told", func(c *check) {
 		c.keyed("a", "b", "")
 		if due := c.isDue(request(), "topica", "topicb", "topic"); due.More {
-			c.Error("there is more than all")
+			c.Error("More is set, although all messages were returned")
 		}
 		c.ends("topicb", store.OutcomeTransient)
 		queue := make([]store.Message, 350)
@@ -280,7 +280,7 @@ var delivering = []promise{
 		r.Keys = []string{"b"}
 		for range 2 { // on MySQL, the first call finds where the first messages end
 			if due := c.due(r); !due.More && len(due.Messages) < 52 {
-				c.Errorf("%d of 52 that are due, and no more", len(due.Messages))
+				c.Errorf("%d of 52 due messages were returned, and More is not set", len(due.Messages))
 			}
 		}
 	}},
@@ -297,7 +297,7 @@ var delivering = []promise{
 		}
 		c.ends("topica", store.OutcomeOK)
 		if due := c.isDue(request()); due.NextIn < 59*time.Minute {
-			c.Errorf("the second one waits %v, want an hour", due.NextIn)
+			c.Errorf("the second message waits %v, want an hour", due.NextIn)
 		}
 	}},
 	{"due/each message is of one shard, and nobody gets any under another layout", func(c *check) {
@@ -336,7 +336,7 @@ var delivering = []promise{
 			c.Errorf("%+v", l)
 		}
 		if due := c.due(request()); len(due.Messages) != 0 {
-			c.Errorf("under the layout of epoch 1, of as many shards: %d", len(due.Messages))
+			c.Errorf("under the layout of epoch 1, which has as many shards: %d", len(due.Messages))
 		}
 	}},
 }
@@ -367,7 +367,7 @@ func found(key string, others ...string) func(c *check) {
 					break
 				}
 				if r.After = due.After; calls == 5 {
-					c.Fatalf("%d at a time: it is not among those of %d calls", limit, calls)
+					c.Fatalf("%d at a time: %d calls did not return the message", limit, calls)
 				}
 			}
 		}

@@ -35,7 +35,7 @@ var failing = []promise{
 			first, attempts := c.record(id)
 			last := attempts[len(attempts)-1]
 			if off := last.FinishedAt.Add(-time.Hour).Sub(first.FailingSince).Abs(); off > time.Minute {
-				c.Errorf("it fails since %v, want an hour before %v", first.FailingSince, last.FinishedAt)
+				c.Errorf("it has been failing since %v, want an hour before %v", first.FailingSince, last.FinishedAt)
 			}
 			want := first.NextAttemptAt.Sub(first.FailingSince)
 			if m := c.fails("topica", 0, time.Hour); m.Failing != want || want < time.Hour {
@@ -45,7 +45,7 @@ var failing = []promise{
 			r, _ := c.record(id)
 			if listed := c.messages(store.Filter{Key: "a"}, 1)[0]; !r.FailingSince.Equal(first.FailingSince) ||
 				!r.FailingSince.Equal(listed.FailingSince) {
-				c.Errorf("it fails since %v, and then since %v", first.FailingSince, r.FailingSince)
+				c.Errorf("it had been failing since %v, and then since %v", first.FailingSince, r.FailingSince)
 			}
 			c.requeue(store.Filter{Key: "a"}, 0, true)
 			if r, _ := c.record(id); !r.FailingSince.IsZero() {
@@ -71,13 +71,14 @@ var failing = []promise{
 		c.fails("topicin time", 0, time.Hour)
 		late, _ := c.record(ids["late"])
 		if moved := late.FailingSince.Sub(first.FailingSince); moved < passes {
-			c.Errorf("it was %v late, and since when it fails has moved by %v", passes, moved)
+			c.Errorf("the attempt was %v late, but FailingSince has moved by %v", passes, moved)
 		}
 		if r, _ := c.record(ids["in time"]); !r.FailingSince.Equal(first.FailingSince) {
-			c.Errorf("it fails since %v, and then since %v", first.FailingSince, r.FailingSince)
+			c.Errorf("it had been failing since %v, and then since %v", first.FailingSince, r.FailingSince)
 		}
 		if l, i := c.pending("topiclate"), c.pending("topicin time"); l.Failing >= i.Failing || i.Failing < passes {
-			c.Errorf("one fails for %v, and one that nobody has tried for a while for %v", i.Failing, l.Failing)
+			c.Errorf("one message has been failing for %v, and one that was not tried for a while for %v",
+				i.Failing, l.Failing)
 		}
 	}},
 	{"failing/of a message that fails for ever the first and the latest attempts are kept", func(c *check) {

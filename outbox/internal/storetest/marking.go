@@ -23,7 +23,7 @@ var marking = []promise{
 				c.Errorf("%s: %+v", outcome, r)
 			}
 			if wait := r.NextAttemptAt.Sub(r.CreatedAt); (wait > time.Minute) != (outcome == store.OutcomeTransient) {
-				c.Errorf("%s: next attempt %v after it was appended", outcome, wait)
+				c.Errorf("%s: next attempt %v after the message was appended", outcome, wait)
 			}
 			want := store.Attempt{Number: 1, Took: time.Millisecond, Relay: node, Outcome: outcome}
 			if outcome != store.OutcomeOK {
@@ -56,7 +56,7 @@ var marking = []promise{
 				c.call("Mark", func(ctx context.Context) error {
 					marked, err := c.Mark(ctx, node, []store.Result{r})
 					if len(marked.Counted) != 0 || len(marked.Locked) != 0 {
-						c.Errorf("%+v of %s: %+v, want that it does not count", r, node, marked)
+						c.Errorf("%+v of %s: %+v, want a result that does not count", r, node, marked)
 					}
 					return err
 				})
@@ -85,7 +85,7 @@ var marking = []promise{
 		stranger.ID = c.message("topic", "b").ID
 		isPending := func(when string, attempts int) {
 			if counted := c.mark(stranger); len(counted) != 0 {
-				c.Errorf("%s: the result of a message that is not there counts", when)
+				c.Errorf("%s: the result of a missing message counts", when)
 			}
 			if r, history := c.record(m.ID); r.State != store.StatePending || r.Attempts != attempts ||
 				len(history) != attempts {
@@ -105,8 +105,8 @@ var marking = []promise{
 		wants := func(when string, crashes int) {
 			c.Helper()
 			if a, b := c.pending("topica"), c.pending("topicb"); a.Crashes != crashes || b.Crashes != 0 {
-				c.Errorf("%s: %d relays have died with it, and %d with the other; want %d and 0", when, a.Crashes,
-					b.Crashes, crashes)
+				c.Errorf("%s: %d relays have died with the first message, and %d with the second; want %d and 0",
+					when, a.Crashes, b.Crashes, crashes)
 			}
 		}
 		seq := c.pending("topica").Seq
@@ -178,7 +178,7 @@ var marking = []promise{
 			both.Wait()
 			all := sorted(append(counts[0], counts[1]...))
 			if len(all) != len(keys) || len(slices.Compact(all)) != len(keys) {
-				c.Errorf("round %d: %d attempts count, of %d messages", round, len(all), len(keys))
+				c.Errorf("round %d: %d attempts of %d messages count", round, len(all), len(keys))
 			}
 		}
 		for _, r := range c.messages(store.Filter{}, 100) {

@@ -203,7 +203,7 @@ var operating = []promise{
 		c.call("Message", func(ctx context.Context) error {
 			_, _, ok, err := c.Message(ctx, store.ID{9})
 			if ok {
-				c.Error("there is a message that was never appended")
+				c.Error("Message returned a message that was never appended")
 			}
 			return err
 		})
@@ -255,7 +255,7 @@ var operating = []promise{
 			}
 		}
 		if !slices.Equal(counts, []int{2, 2, 1}) {
-			c.Errorf("%v were requeued, want all five, two at a time", counts)
+			c.Errorf("%v messages were requeued, want all five, two at a time", counts)
 		}
 		if r, _ := c.record(list[0].ID); r.State != store.StateDead {
 			c.Errorf("%+v", r)
@@ -303,17 +303,17 @@ var operating = []promise{
 				}
 				last[m.Key] = m.Seq
 				if m.Topic == "live" && m.Key == "key2" && last["key2 of those requeued"] == 0 {
-					c.Error("a message has overtaken one of its key")
+					c.Error("a message has overtaken an earlier message of its key")
 				}
 				if m.Topic == "topic" && m.Key == "key2" {
 					last["key2 of those requeued"] = 1
 				}
 			}
 			if round < 2 && live != limit/2 {
-				c.Errorf("round %d: %d of %d messages nobody has requeued, want half", round, live, len(due))
+				c.Errorf("round %d: %d of %d messages were never requeued, want half", round, live, len(due))
 			}
 			if len(due) == 0 || round > many {
-				c.Fatalf("round %d: %d messages, %d requeued ones are left", round, len(due), left)
+				c.Fatalf("round %d: %d messages, %d requeued messages are left", round, len(due), left)
 			}
 			c.mark(results...)
 		}
@@ -344,7 +344,7 @@ var operating = []promise{
 			c.Errorf("%d deleted", n)
 		}
 		if n := c.delete(store.Filter{Key: "a"}); n != 0 {
-			c.Errorf("%d deleted, of which none was dead", n)
+			c.Errorf("%d deleted, but none was dead", n)
 		}
 		if n := c.delete(store.Filter{}); n != 2 {
 			c.Errorf("%d deleted", n)
@@ -387,7 +387,7 @@ var operating = []promise{
 			c.until(what, func() bool {
 				n := sweep(r, limit)
 				if n > limit {
-					c.Fatalf("%d deleted, of at most %d", n, limit)
+					c.Fatalf("%d deleted, want at most %d", n, limit)
 				}
 				got += n
 				return got >= want
@@ -427,7 +427,7 @@ var operating = []promise{
 		if s = stats(false); len(s.Unknown) != 0 {
 			c.Errorf("every topic has a sink: %+v", s)
 		}
-		c.until("there is a message that has waited", func() bool {
+		c.until("a message has waited", func() bool {
 			s = stats(false)
 			return s.OldestDue > 0 && s.OldestPending > 0
 		})
@@ -447,17 +447,17 @@ var operating = []promise{
 		}
 		old := c.dead("a")[0]
 		created := c.messages(store.Filter{IDs: []store.ID{old.ID}}, 1)[0].CreatedAt
-		c.until("half a second has gone by", func() bool {
+		c.until("half a second has passed", func() bool {
 			c.dead("clock")
 			return c.messages(store.Filter{}, 1)[0].CreatedAt.Sub(created) > time.Second/2
 		})
 		at := time.Now()
 		c.requeue(store.Filter{IDs: []store.ID{old.ID}}, 0, true)
 		if d := age(); d >= time.Second/2+time.Since(at) {
-			c.Errorf("it has been pending for %v, want since it was requeued", d)
+			c.Errorf("it has been pending for %v, want the time since it was requeued", d)
 		}
 		c.keyed("later")
-		c.until("another one is older", func() bool { return age() > 10*time.Millisecond })
+		c.until("another message is older", func() bool { return age() > 10*time.Millisecond })
 	}},
 	{"stats/a message behind a dead one is not due, if the dead one stops its key", func(c *check) {
 		c.dead("a")
@@ -472,7 +472,7 @@ var operating = []promise{
 		}
 		c.until("the message has waited", func() bool { return due(false) > 0 })
 		if d := due(true); d != 0 {
-			c.Errorf("it can have been delivered for %v", d)
+			c.Errorf("it could have been delivered for %v", d)
 		}
 	}},
 }
