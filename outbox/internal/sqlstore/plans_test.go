@@ -296,7 +296,7 @@ func plansOfMySQL(t *testing.T, s subject, rows int) {
 						t.Errorf("%s: the statement reads a whole table", what)
 					}
 					if row.table == "t" && row.typ != "range" && row.typ != "ref" {
-						t.Errorf("%s: the statement reads all pending messages, not only those without a sink or a place",
+						t.Errorf("%s: it reads all pending messages, not only those without a sink or a place",
 							what)
 					}
 				}
