@@ -79,13 +79,13 @@ func (s *Store) Schema() ([]string, error) {
 	return s.db.Tables().Schema.Statements(), nil
 }
 
-// Cleanup deletes rows that have been idle for Options.Retention, in small batches, and returns when
-// it has seen all rows. Any host may call it at any time, so it can be a timer:
+// Cleanup deletes rows that have been idle for Options.Retention, in small batches, and returns
+// when it has seen all rows. Any host may call it at any time, so it can be a timer:
 //
 //	timer.Timer{Name: "cleanup", Schedule: schedule.Every(24 * time.Hour), Run: store.Cleanup}
 //
-// It keeps a row whose fence is ahead of the clock, because without it the fences of that slot would
-// no longer grow. The row of a name (slot -1) is deleted one Cleanup after its last slot.
+// It keeps a row whose fence is ahead of the clock, because without it the fences of that slot
+// would no longer grow. The row of a name (slot -1) is deleted one Cleanup after its last slot.
 func (s *Store) Cleanup(ctx context.Context) error {
 	if err := s.Check(); err != nil {
 		return err

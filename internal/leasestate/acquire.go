@@ -40,8 +40,8 @@ func Acquire(req driver.Request, now Now, s *State, shared ...*State) (driver.Gr
 		return driver.Grant{}, no
 	}
 
-	// 5. tick: start it at most Max times, never after a later tick, and not if it was missed while a
-	// host held a lease.
+	// 5. tick: start it at most Max times, never after a later tick, and not if it was missed while
+	// a host held a lease.
 	if t := req.Tick; t != nil && delay == 0 {
 		at, missed := t.At.UnixMicro(), !t.MissedAt.IsZero()
 		switch {
