@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// audits expects exactly these warnings, one for each text in wants and in that order.
+// audits expects exactly one warning for each text in wants, in this order.
 func audits(t *testing.T, what string, store *sqllock.Store, wants ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -34,8 +34,8 @@ func audits(t *testing.T, what string, store *sqllock.Store, wants ...string) {
 	}
 }
 
-// role makes a role with the rights that the package comment lists, on a database with a table, and
-// returns how to open a store with it.
+// role creates a role with the permissions that the package comment lists, in a database with a
+// table. It also returns a function that opens a store as this role.
 func role(t *testing.T, server *sqltest.Server, database string) (name string, exec func(testing.TB, string) string,
 	open func(testing.TB, sqllock.Options) *sqllock.Store) {
 	t.Helper()
@@ -50,12 +50,11 @@ func role(t *testing.T, server *sqltest.Server, database string) (name string, e
 	return name, exec, viaPgx(t, server.DSN(name, "", database))
 }
 
-// Audit has no warning for a server as installed and a role with the documented privileges. It
+// Audit has no warnings for a newly installed server and a role with the documented privileges. It
 // warns of settings with which a crash loses leases, of a read-only server, and of missing
-// privileges. Neither a PgBouncer in transaction mode nor synchronous_commit = off endangers a
-// lease.
+// privileges. A PgBouncer in transaction mode and synchronous_commit = off endanger no lease.
 //
-// Fails when one of the settings or privileges is not checked, or checked the wrong way round.
+// Fails when a setting or privilege is not checked, or is checked with the wrong sign.
 func TestAuditPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
@@ -68,7 +67,7 @@ func TestAuditPostgres(t *testing.T) {
 	exec(t, "ALTER ROLE "+name+" SET synchronous_commit = off")
 	bouncer := sqltest.PgBouncer(t, server, "transaction")
 	audits(t, "database/sql", viaSQL(t, server.DSN(name, "", database))(t, sqllock.Options{}))
-	// it logs every client in as that role
+	// PgBouncer logs in every client as that role.
 	audits(t, "PgBouncer", viaPgx(t, bouncer.DSN("", "", database))(t, sqllock.Options{}), "postgres is a superuser")
 	for _, c := range []struct{ what, do, undo, want string }{
 		{"no DELETE", "REVOKE DELETE ON distributed_locks FROM $", "GRANT DELETE ON distributed_locks TO $",
@@ -115,7 +114,7 @@ func TestAuditMySQL(t *testing.T) {
 	audits(t, "flushed once a second", store, "innodb_flush_log_at_trx_commit is 0")
 }
 
-// Fails when the path is not asked for, and when a database in memory is taken for a file.
+// Fails when Audit does not check the path, and when it takes an in-memory database for a file.
 func TestAuditSQLiteFileSystem(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "locks.db")
@@ -135,8 +134,8 @@ func TestAuditSQLiteFileSystem(t *testing.T) {
 	audits(t, "memory", memory)
 }
 
-// Fails when a shallower mount point wins, when /data is taken to be above /database, when escapes
-// are not undone.
+// Fails when a shallower mount point wins, when /data counts as a parent of /database, and when
+// escapes are not decoded.
 func TestKindOfFileSystem(t *testing.T) {
 	t.Parallel()
 	const mounts = `22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -162,8 +161,8 @@ nonsense
 	}
 }
 
-// Fails when the difference is taken the wrong way round, when the round trip is not allowed for,
-// when the bound is on one side only; for a database whose answer is of another time zone or unit.
+// Fails when the difference has the wrong sign, when the round trip is not allowed for, and when
+// only one direction has a limit. Fails for a database whose answer has another time zone or unit.
 func TestAuditOfTheClock(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
@@ -199,7 +198,7 @@ func TestAuditOfTheClock(t *testing.T) {
 				t.Errorf("%s, %v: %q", what, offset, warnings[0])
 			}
 		}
-		// A slow answer is inexact: the clock may have been read at any moment in between.
+		// A slow answer is inexact, because the clock may have been read at any moment of the call.
 		slow := time.Duration(0)
 		store.SetHostClock(func() time.Time {
 			now := time.Now().Add(slow)

@@ -12,12 +12,12 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock"
 )
 
-// cleans checks that Cleanup deletes rows that have been idle for longer than the retention, and no
-// others, and that fences still grow. ago returns an SQL expression for the time that many days
-// ago.
+// cleans checks that Cleanup deletes exactly the rows that have been idle for longer than the
+// retention, and that fences still grow. ago returns an SQL expression for the time the given
+// number of days ago.
 //
-// Fails when rows in use, rows below a slot in use, rows whose fence is ahead of the clock, or
-// overrides are deleted; and when only one batch is done.
+// Fails when Cleanup deletes rows in use, rows below a slot in use, rows whose fence is ahead of
+// the clock, or overrides. Fails when it handles only one batch.
 func cleans(t *testing.T, s subject, ago func(days int) string) {
 	t.Helper()
 	ctx := t.Context()
@@ -37,7 +37,7 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 			t.Fatal(r, err)
 		}
 	}
-	// idle ages the rows of a name.
+	// idle makes the rows of a name older.
 	idle := func(days int, where string) {
 		t.Helper()
 		s.exec(t, fmt.Sprintf("UPDATE %s SET acquired_at = %s, released_at = %[2]s, expires_at = %[2]s WHERE slot "+
@@ -55,7 +55,7 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	}
 	cleanup := func() {
 		t.Helper()
-		for range 2 { // the row of the name is deleted by the second Cleanup
+		for range 2 { // the second Cleanup deletes the row of the name
 			if err := store.Cleanup(ctx); err != nil {
 				t.Fatal(err)
 			}
@@ -65,7 +65,7 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	old := acquire("old", "a", 3)
 	release(old)
 	release(acquire("recent", "a", 3))
-	acquire("in use", "a", 3) // held, and extended all the time: its expires_at is ahead
+	acquire("in use", "a", 3) // held and always extended: its expires_at is in the future
 	var wide []driver.Grant
 	for i := range 5 {
 		wide = append(wide, acquire("shrunk", "a"+strconv.Itoa(i), 5))
@@ -84,7 +84,7 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	idle(41, "resource_name = 'ahead:slot:'")
 	s.exec(t, fmt.Sprintf("UPDATE %s SET fence = %d WHERE resource_name = 'ahead:slot:' AND slot = 0", s.table,
 		time.Now().Add(time.Hour).UnixMicro()))
-	// Idle rows enough for several batches, around the others.
+	// These idle rows fill several batches around the other rows.
 	for i := range 1200 {
 		if i%400 == 0 {
 			values := make([]string, 0, 400)
@@ -101,10 +101,11 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	for where, want := range map[string]int{
 		"resource_name = 'old:slot:'":     0,
 		"resource_name LIKE '_-many-%'":   0,
-		"resource_name = 'ordered:slot:'": 1, // orders stay
-		"resource_name = 'recent:slot:'":  2, // one slot and what concerns all
+		"resource_name = 'ordered:slot:'": 1, // overrides stay
+		"resource_name = 'recent:slot:'":  2, // one slot and the row of the name
 		"resource_name = 'in use:slot:'":  2,
-		// 0, 1, 2 and the row of the name: a gap below a slot in use would hide a slot
+		// Slots 0, 1, 2 and the row of the name stay, because a gap below a slot in use would hide
+		// a slot.
 		"resource_name = 'shrunk:slot:'":              4,
 		"resource_name = 'ahead:slot:'":               2,
 		"resource_name = 'shrunk:slot:' AND slot > 2": 0,
@@ -119,7 +120,7 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	if g := acquire("ahead", "b", 1); g.Fence <= driver.Fence(time.Now().Add(30*time.Minute).UnixMicro()) {
 		t.Errorf("fence %d: must go on from the one that was ahead of the clock", g.Fence)
 	}
-	// A row restored from an old backup.
+	// This row was restored from an old backup.
 	s.exec(t, "UPDATE "+s.table+" SET fence = 5, expires_at = "+ago(
 		1)+" WHERE resource_name = 'old:slot:' AND slot = 0")
 	if g := acquire("old", "c", 1); g.Fence <= old.Fence {

@@ -16,13 +16,13 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// overrideColumns are the columns of overrides.
+// overrideColumns are the columns that store overrides.
 var overrideColumns = []string{
 	"revoked", "overrides_version", "paused_until", "resumed_at", "pause_origin", "slot_limit", "limit_origin",
 	"triggered_at", "trigger_origin", "kept_value",
 }
 
-// Fails when one of them is not checked.
+// Fails when one of the columns is not checked.
 func TestMissingOverrideColumns(t *testing.T) {
 	t.Parallel()
 	for _, column := range overrideColumns {
@@ -53,8 +53,8 @@ func TestLimitsWhileGrantingSQLite(t *testing.T) {
 	limitsWhileGranting(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), 25)
 }
 
-// firstUpdates makes several hosts update and acquire new names at the same time. No call may fail,
-// and no update may be lost.
+// firstUpdates makes several hosts update and acquire new names concurrently. No call may fail, and
+// no update may be lost.
 func firstUpdates(t *testing.T, open func() driver.Store, names int) {
 	t.Helper()
 	hosts := []*sqllock.Store{open().(*sqllock.Store), open().(*sqllock.Store)}
@@ -102,7 +102,7 @@ func firstUpdates(t *testing.T, open func() driver.Store, names int) {
 	}
 }
 
-// Fails when only one of several callers may insert the row of a name.
+// Fails when only one of several concurrent inserts of a name's row succeeds.
 func TestFirstUpdatesAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	t.Run("MySQL", func(t *testing.T) {
@@ -116,8 +116,8 @@ func TestFirstUpdatesAtTheSameTime(t *testing.T) {
 	})
 }
 
-// refusedByOverride sets overrides that refuse requests, calls lock, which locks all that can be
-// locked, and expects that all requests are still refused.
+// refusedByOverride sets overrides that refuse requests and calls lock, which locks everything that
+// can be locked. All requests must still be refused.
 func refusedByOverride(t *testing.T, store *sqllock.Store, lock func()) {
 	t.Helper()
 	update := func(name string, changes ...driver.Update) {
@@ -164,7 +164,7 @@ func refusedByOverride(t *testing.T, store *sqllock.Store, lock func()) {
 	}
 	update("resumed", driver.Update{Pause: &driver.Pause{Cause: ann, For: time.Hour}}, driver.Update{Resume: &ann})
 	for name, at := range map[string]time.Time{"first": begun, "resumed": begun.Add(-time.Hour)} {
-		// Only the first refusal of a missed tick writes: it makes the schedule known.
+		// Only the first refusal of a missed tick writes, because it makes the schedule known.
 		_, _ = acquire(name, "u", &driver.Tick{At: at, Max: 1, MissedAt: at})
 	}
 	lock()
@@ -180,7 +180,7 @@ func refusedByOverride(t *testing.T, store *sqllock.Store, lock func()) {
 		"run":     {driver.ReasonTickTaken, &driver.Tick{At: begun, Max: 3, MissedAt: begun}, "h-t"},
 		"held":    {driver.ReasonTickHeld, &driver.Tick{At: begun, Max: 3, MissedAt: begun}, ""},
 		"limited": {driver.ReasonFull, nil, "h-a"},
-		"lowered": {driver.ReasonFull, nil, "h-d"}, // slot 0 is free, and one too many is held
+		"lowered": {driver.ReasonFull, nil, "h-d"}, // slot 0 is free, but one slot too many is held
 	} {
 		_, err := acquire(name, "u", want.tick)
 		no, ok := errors.AsType[*driver.NotAcquiredError](err)
@@ -196,7 +196,7 @@ func refusedByOverride(t *testing.T, store *sqllock.Store, lock func()) {
 }
 
 // Fails when a refusal takes a lock, and when a limit names the holder of a slot within it instead
-// of the one whose lease ends first.
+// of the holder whose lease ends first.
 func TestOverridesRefuseWithoutALockMySQL(t *testing.T) {
 	t.Parallel()
 	store, other, _ := newLockScene(t, oneTrip)
@@ -206,15 +206,15 @@ func TestOverridesRefuseWithoutALockMySQL(t *testing.T) {
 }
 
 // Fails when a refusal takes a lock, and when a limit names the holder of a slot within it instead
-// of the one whose lease ends first.
+// of the holder whose lease ends first.
 func TestOverridesRefuseWithoutALockSQLite(t *testing.T) {
 	t.Parallel()
 	s := sqliteOn(sqlitePath(t)).migrated(t)
 	refusedByOverride(t, s.open(t, sqllock.Options{}), func() { s.exec(t, "BEGIN IMMEDIATE") })
 }
 
-// A lease that is revoked while it is being extended is lost, and the holder learns why, although
-// the transaction took its snapshot before.
+// If a lease is revoked while it is being extended, it is lost. The holder learns of the revocation
+// although the extension's transaction took its snapshot before.
 //
 // Fails when the revocation is read from the snapshot of the transaction.
 func TestRevokedWhileExtendedMySQL(t *testing.T) {
@@ -231,7 +231,8 @@ func TestRevokedWhileExtendedMySQL(t *testing.T) {
 		}
 		grants = append(grants, g)
 	}
-	// The extension of slot 0 stops in its transaction while the other session has this lock.
+	// While the other session holds this lock, the extension of slot 0 waits within its
+	// transaction.
 	other.exec("DO GET_LOCK('"+database+"', 0)",
 		"CREATE TRIGGER gate BEFORE UPDATE ON distributed_locks FOR EACH ROW IF OLD.slot = 0 THEN "+
 			"DO GET_LOCK('"+database+"', 60), RELEASE_LOCK('"+database+"'); END IF")
@@ -265,7 +266,7 @@ func TestRevokedWhileExtendedMySQL(t *testing.T) {
 	}
 }
 
-// byHand writes overrides into the table without knowing their format.
+// byHand writes overrides into the table in the way of a person who does not know their format.
 func byHand(t *testing.T, s subject, inAnHour string) {
 	t.Helper()
 	store := s.migrated(t).open(t, sqllock.Options{})
@@ -302,7 +303,7 @@ func byHand(t *testing.T, s subject, inAnHour string) {
 			t.Errorf("%s: extend: %+v: must be revoked by %+v", text, r, want)
 		}
 	}
-	// A number of slots that makes no sense is none.
+	// An invalid number of slots counts as no limit.
 	s.exec(t, "UPDATE "+s.table+" SET paused_until = NULL, slot_limit = -5"+head)
 	second, err := acquire("v")
 	if err != nil || second.Slot == g.Slot || second.Info.SlotLimit != 0 {
@@ -313,8 +314,8 @@ func byHand(t *testing.T, s subject, inAnHour string) {
 	}
 }
 
-// Fails when the text has to be JSON, when the character set of a connection changes it, and when a
-// limit below nothing hides the leases.
+// Fails when the text must be JSON, when the character set of a connection changes it, and when a
+// negative limit hides the leases.
 func TestOverridesByHand(t *testing.T) {
 	t.Parallel()
 	for way, params := range map[string]string{"one trip": oneTrip, "latin1": oneTrip + "&charset=latin1",
@@ -330,8 +331,8 @@ func TestOverridesByHand(t *testing.T) {
 	})
 }
 
-// askedAgain repeats attempts whose answer was lost, after the number of slots was changed or the
-// lease revoked.
+// askedAgain repeats attempts whose answers were lost, after the number of slots has changed or the
+// lease was revoked.
 func askedAgain(t *testing.T, store *sqllock.Store) {
 	t.Helper()
 	limit := func(slots int) {
@@ -388,7 +389,7 @@ func askedAgain(t *testing.T, store *sqllock.Store) {
 }
 
 // Fails when a token is searched only in the declared slots, and when a revoked lease ends before
-// its caller stops trusting it: the slot would have two valid holders.
+// its caller stops trusting it: the slot would then have two valid holders.
 func TestAskedAgainAfterUpdates(t *testing.T) {
 	t.Parallel()
 	t.Run("MySQL", func(t *testing.T) {
@@ -401,7 +402,7 @@ func TestAskedAgainAfterUpdates(t *testing.T) {
 	})
 }
 
-// An update is one transaction. Inspect of many names is one statement.
+// An update is one transaction. Inspect is one statement for any number of names.
 func TestStatementsOfUpdatesSQLite(t *testing.T) {
 	brisk(t)
 	t.Parallel()

@@ -20,10 +20,10 @@ import (
 
 var ann = driver.Cause{By: "ann", Note: "grün 世界 \U0001F512"}
 
-// limitsWhileGranting sets and resets a limit of 2 again and again while workers acquire, extend
-// and release the slots of that name and others update it. While the limit is in force, no grant
-// may be made beside two other leases. No call may fail: a deadlock in the database would be an
-// error.
+// limitsWhileGranting repeatedly sets and resets a limit of 2. Meanwhile, workers acquire, extend
+// and release the name's slots and other goroutines update the name. While the limit is in force,
+// no grant may be made beside two other leases. No call may fail: a deadlock in the database would
+// be an error.
 func limitsWhileGranting(t *testing.T, open func() driver.Store, flips int) {
 	t.Helper()
 	const slots, workers, limit, name = 8, 10, 2, "flip"
@@ -43,10 +43,10 @@ func limitsWhileGranting(t *testing.T, open func() driver.Store, flips int) {
 				default:
 				}
 				var grants []driver.Grant
-				for len(grants) <= round%2 { // every other round two at once
+				for len(grants) <= round%2 { // every second round takes two at once
 					req := driver.Request{Name: name, Slots: slots, Token: rand.Text(), TTL: time.Minute,
 						Holder: driver.Holder{Host: "h", PID: w}}
-					if w == 0 { // this one does it another way
+					if w == 0 { // this worker uses another call
 						req.Tick = &driver.Tick{At: time.Now(), Max: 100}
 					}
 					asked := c.asks()
@@ -71,7 +71,7 @@ func limitsWhileGranting(t *testing.T, open func() driver.Store, flips int) {
 					c.gives(grants[i].Token)
 					grants[i].Succeeded = round%3 == 0
 				}
-				for len(grants) > 0 { // an update may have locked the row of one
+				for len(grants) > 0 { // repeat, because an update may have locked a lease's row
 					results, err := store.Release(ctx, grants...)
 					if err != nil {
 						t.Errorf("release: %v", err)
@@ -89,7 +89,7 @@ func limitsWhileGranting(t *testing.T, open func() driver.Store, flips int) {
 		})
 	}
 	control := open().(driver.Controller)
-	all.Go(func() { // others update, too
+	all.Go(func() { // these goroutines also update the name
 		for {
 			select {
 			case <-over:
@@ -128,12 +128,12 @@ func limitsWhileGranting(t *testing.T, open func() driver.Store, flips int) {
 	all.Wait()
 }
 
-// A limitCheck records the holders.
+// A limitCheck records the holders of a name.
 type limitCheck struct {
 	mu      sync.Mutex
-	limited int            // the number of the limit in force; 0: there is none
-	grants  int            // made since then
-	held    map[string]int // by token, with the limit in force when it was requested
+	limited int            // number of the limit in force; 0 for none
+	grants  int            // number of grants since then
+	held    map[string]int // tokens, with the limit in force at their request
 }
 
 func (c *limitCheck) begins(limited int) {
@@ -154,8 +154,8 @@ func (c *limitCheck) asks() (limited int) {
 	return c.limited
 }
 
-// granted returns how many are held, if a limit is in force and one of them was requested within
-// it.
+// granted returns the number of held leases if a limit is in force and at least one of them was
+// requested under it.
 func (c *limitCheck) granted(token string, asked int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,7 +175,7 @@ func (c *limitCheck) gives(token string) {
 	delete(c.held, token)
 }
 
-// Fails when leases above a lowered limit are not counted, and when an update locks rows in another
+// Fails when leases above a lowered limit do not count, and when an update locks rows in another
 // order than an extension.
 func TestLimitsWhileGrantingPostgres(t *testing.T) {
 	testkit.SkipShort(t)
@@ -184,10 +184,10 @@ func TestLimitsWhileGrantingPostgres(t *testing.T) {
 	limitsWhileGranting(t, s.hosts(t), testkit.Rounds(t, 6, 50))
 }
 
-// A limit waits for grants in progress.
+// An update of a limit waits for grants in progress.
 //
-// Fails when the update does not wait for the rows: the next acquire does not see that grant, and
-// is the second within a limit of one.
+// Fails when the update does not wait for the rows: the next acquire does not see the grant and
+// becomes the second within a limit of one.
 func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -208,7 +208,7 @@ func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 			t.Fatal(r, err)
 		}
 	}
-	release(grants[1]) // a row that is there is taken without the lock on the name
+	release(grants[1]) // an existing row is taken without the lock on the name
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -217,7 +217,7 @@ func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), acquireAsT(s)); err != nil {
 		t.Fatal(err)
 	}
-	release(grants[0]) // which the next attempt would take
+	release(grants[0]) // the next attempt would take this slot
 	release(grants[2])
 	updated, second := make(chan error, 1), make(chan error, 1)
 	go func() {
@@ -241,10 +241,10 @@ func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 	}
 }
 
-// With a lease beyond a limit that was lowered, grants within it wait for each other.
+// If there is a lease beyond a lowered limit, grants within the limit wait for each other.
 //
-// Fails when a grant within a limit does not take the lock on the name: each counts one lease only,
-// and there are three within a limit of two.
+// Fails when such a grant does not take the lock on the name: each counts only one lease, and there
+// are three within a limit of two.
 func TestGrantsWithinALimitWaitPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -259,7 +259,7 @@ func TestGrantsWithinALimitWaitPostgres(t *testing.T) {
 		}
 		grants = append(grants, g)
 	}
-	if _, err := s.Release(t.Context(), grants[:2]...); err != nil { // that of slot 2 stays
+	if _, err := s.Release(t.Context(), grants[:2]...); err != nil { // the lease of slot 2 stays
 		t.Fatal(err)
 	}
 	if err := s.Update(t.Context(), "a", driver.Update{Limit: &driver.LimitOverride{Cause: ann,
@@ -290,16 +290,16 @@ func TestGrantsWithinALimitWaitPostgres(t *testing.T) {
 	}
 }
 
-// acquireAsT is the statement of TryAcquire with token t and host h, for tests that execute it in
+// acquireAsT returns the statement of TryAcquire with token t and host h, for tests that run it in
 // their own transaction.
 func acquireAsT(s *sqllock.Store) string {
 	return "SELECT * FROM " + s.FunctionName("acquire") +
 		"('a:slot:', 3, 't', 60000000, NULL, 1, NULL, 0, 5000000, 'h', 1, 'i', 10000)"
 }
 
-// A grant that was decided before a limit was set, and is made after it, respects the limit.
+// A grant that was decided before a limit was set, and is made after that, respects the limit.
 //
-// Fails when it does not check for a new update: two are granted within a limit of one.
+// Fails when the grant does not check for a new update: two are granted within a limit of one.
 func TestLimitOvertakesGrantPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -319,7 +319,7 @@ func TestLimitOvertakesGrantPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	// a read does not take a slot
+	// A read takes no slot.
 	if _, err := tx.Exec(t.Context(), "LOCK TABLE distributed_locks IN EXCLUSIVE MODE"); err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +348,7 @@ func TestLimitOvertakesGrantPostgres(t *testing.T) {
 	}
 }
 
-// somebodyWaits returns nil once a session waits for a lock in the database.
+// somebodyWaits returns nil as soon as a session waits for a lock in the database.
 func somebodyWaits(pool *pgxpool.Pool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var n int
@@ -361,11 +361,11 @@ func somebodyWaits(pool *pgxpool.Pool) func(context.Context) error {
 	}
 }
 
-// A revoked lease lasts for as long as its holder trusts it, counted from the last request that was
-// answered. The holder's first heartbeat reports the revocation.
+// A revoked lease lasts for as long as its holder trusts it, counted from the last answered
+// request. The holder's first heartbeat reports the revocation.
 //
-// Fails when a request that is repeated because its reply was lost does not extend a revoked lease:
-// its holder would trust it after the slot was granted to another.
+// Fails when a request that is repeated after a lost reply does not extend a revoked lease: its
+// holder would still trust it after the slot was granted to another.
 func TestAskedAgainWhenRevokedPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t).open(t, sqllock.Options{})
@@ -390,9 +390,9 @@ func TestAskedAgainWhenRevokedPostgres(t *testing.T) {
 	}
 }
 
-// Text written into the table by hand counts as an override.
+// Any text written into the table by hand counts as an override.
 //
-// Fails when the text has to be JSON: the answer is an error of the store, so timers follow
+// Fails when the text must be JSON: the answer is an error of the store, so timers follow
 // OnStoreDown.
 func TestOverrideByHandPostgres(t *testing.T) {
 	t.Parallel()

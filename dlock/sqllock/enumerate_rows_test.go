@@ -16,13 +16,14 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// endedLocks is how many locks of a table ended long ago, and pageRows how many rows are in a page.
+// endedLocks is how many locks in the table ended long ago, and pageRows is how many rows a page
+// has.
 const endedLocks, pageRows = 5_000, 50
 
-// middle is the Next of a page in the middle of a table with endedLocks locks.
+// middle is the Next of a page in the middle of the table.
 const middle = "0 lock02500"
 
-// pageOfNothing reads a page in the middle of a table whose leases have all ended.
+// pageOfNothing reads a page in the middle of a table in which all leases have ended.
 func pageOfNothing(t *testing.T, what string, store *sqllock.Store) {
 	t.Helper()
 	p, err := store.Enumerate(t.Context(), middle, pageRows)
@@ -31,7 +32,7 @@ func pageOfNothing(t *testing.T, what string, store *sqllock.Store) {
 	}
 }
 
-// onTx executes the calls of a store in one transaction.
+// onTx executes a store's statements in one transaction.
 type onTx struct{ tx pgx.Tx }
 
 func (o onTx) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
@@ -46,10 +47,10 @@ func (o onTx) WithDB(func(*sql.DB) error) error { return errors.ErrUnsupported }
 
 func (o onTx) Close() error { return nil }
 
-// A page reads no more rows of the table than it has, however many locks ended long ago, and with
-// any statistics of the planner.
+// A page reads at most its number of rows from the table, however many locks ended long ago and
+// whatever statistics the planner has.
 //
-// Fails when a page is no range of the primary key, or the prefix is part of its range.
+// Fails when a page is not a range of the primary key, or when the prefix is part of its range.
 func TestEnumerateReadsOnePagePostgres(t *testing.T) {
 	t.Parallel()
 	_, pool := postgresWithPool(t)
@@ -66,7 +67,7 @@ func TestEnumerateReadsOnePagePostgres(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer tx.Rollback(context.Background())
-		count := func() (scans, rows int) { // of this session, which has not reported them yet
+		count := func() (scans, rows int) { // for this session, which has not reported its statistics yet
 			if err := tx.QueryRow(t.Context(), "SELECT seq_scan, idx_tup_fetch FROM pg_stat_xact_user_tables "+
 				"WHERE relname = 'distributed_locks'").Scan(&scans, &rows); err != nil {
 				t.Fatal(err)
@@ -95,7 +96,7 @@ func TestEnumerateReadsOnePagePostgres(t *testing.T) {
 	read("statistics of a large table that is small")
 }
 
-// Fails when a page is no range of the primary key.
+// Fails when a page is not a range of the primary key.
 func TestEnumerateReadsOnePageMySQL(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -104,7 +105,7 @@ func TestEnumerateReadsOnePageMySQL(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			db := openMySQL(t, server.DSN("", "", server.NewDatabase(t))+params)
-			db.SetMaxOpenConns(1) // the server counts what a session has read
+			db.SetMaxOpenConns(1) // the server counts the rows that a session has read
 			store := sqllock.MySQL(db, sqllock.Options{})
 			if err := store.Migrate(t.Context()); err != nil {
 				t.Fatal(err)
@@ -132,7 +133,7 @@ func TestEnumerateReadsOnePageMySQL(t *testing.T) {
 				"Handler_read_next": pageRows, "Handler_read_prev": 0, "Handler_read_rnd_next": ofStatus}
 			read := func(what string) {
 				t.Helper()
-				pageOfNothing(t, what, store) // which reads what the server knows of the table
+				pageOfNothing(t, what, store) // makes the server load its data about the table
 				before := map[string]int{}
 				for name := range most {
 					before[name] = count(name)
@@ -161,7 +162,7 @@ func TestEnumerateReadsOnePageMySQL(t *testing.T) {
 	}
 }
 
-// Fails when a page is no range of the primary key.
+// Fails when a page is not a range of the primary key.
 func TestEnumerateReadsOnePageSQLite(t *testing.T) {
 	t.Parallel()
 	path := sqlitePath(t)
@@ -205,7 +206,7 @@ func TestEnumerateReadsOnePageSQLite(t *testing.T) {
 	plan("further indexes")
 }
 
-// waitsForNoRow reads all leases while another session has all rows locked.
+// waitsForNoRow enumerates while another session has locked all rows.
 func waitsForNoRow(t *testing.T, store *sqllock.Store, lock func()) {
 	t.Helper()
 	g := mustAcquire(t, store, "held", 2)
@@ -219,9 +220,9 @@ func waitsForNoRow(t *testing.T, store *sqllock.Store, lock func()) {
 	}
 }
 
-// A page waits for no row, so it does not hang while another session keeps one locked.
+// A page does not wait for rows, so it does not hang while another session keeps one locked.
 //
-// Fails when a page locks what it reads.
+// Fails when a page locks the rows that it reads.
 func TestEnumerateWaitsForNoRow(t *testing.T) {
 	t.Parallel()
 	t.Run("Postgres", func(t *testing.T) {
@@ -274,9 +275,9 @@ func TestEnumerateWaitsForNoRow(t *testing.T) {
 	})
 }
 
-// A role that may only read the table sees all holders.
+// A role that may only read the table can list all holders.
 //
-// Fails when a page writes, or takes a lock, as a procedure of MySQL may.
+// Fails when a page writes or takes a lock, as a MySQL procedure could.
 func TestEnumerateNeedsSelectOnly(t *testing.T) {
 	t.Parallel()
 	sees := func(t *testing.T, s subject, grant string) {

@@ -16,7 +16,7 @@ import (
 )
 
 // onEachTable runs a test on a database of each kind. ago returns an SQL expression for the time
-// that many seconds ago.
+// the given number of seconds ago.
 func onEachTable(t *testing.T, test func(t *testing.T, s subject, ago func(seconds int) string)) {
 	t.Helper()
 	t.Run("Postgres", func(t *testing.T) {
@@ -41,7 +41,8 @@ func onEachTable(t *testing.T, test func(t *testing.T, s subject, ago func(secon
 	})
 }
 
-// enumerate reads all pages, and returns the leases by name and slot. None may be there twice.
+// enumerate reads all pages and returns the leases by name and slot. It reports an error if a lease
+// occurs twice.
 func enumerate(t testing.TB, store *sqllock.Store, limit int) map[string]driver.LeaseInfo {
 	t.Helper()
 	all := map[string]driver.LeaseInfo{}
@@ -70,7 +71,7 @@ func enumerate(t testing.TB, store *sqllock.Store, limit int) map[string]driver.
 	}
 }
 
-// mustAcquire takes a lock with a token of its own, by which the holder is known.
+// mustAcquire takes a lock with a new token, which also identifies the holder.
 func mustAcquire(t testing.TB, store *sqllock.Store, name string, slots int) driver.Grant {
 	t.Helper()
 	token := strings.Trim(sqltest.Unique("t"), ":")
@@ -89,16 +90,16 @@ func mustRelease(t testing.TB, store *sqllock.Store, g driver.Grant) {
 	}
 }
 
-// Enumerate returns the leases under the prefix that are held or were released within a minute, and
-// nothing else that the table has.
+// Enumerate returns the leases under the prefix that are held or were released within the last
+// minute, and no other rows of the table.
 //
-// Fails when it returns leases of other prefixes, ones that expired or ended long ago, or the rows
-// of names, and when a lease is missing at the edge of a page.
+// Fails when it returns leases of other prefixes, leases that expired or ended long ago, or the
+// rows of names. Fails when a lease at the edge of a page is missing.
 func TestEnumerate(t *testing.T) {
 	t.Parallel()
 	onEachTable(t, func(t *testing.T, s subject, ago func(int) string) {
 		store := s.open(t, sqllock.Options{Prefix: "shöp:"})
-		for _, prefix := range []string{"a:", "shöp", "shöq:", "z:"} { // around ours in the table
+		for _, prefix := range []string{"a:", "shöp", "shöq:", "z:"} { // before and after our prefix in the table
 			other := s.open(t, sqllock.Options{Prefix: prefix})
 			mustAcquire(t, other, "m", 0)
 			mustAcquire(t, other, "s", 3)
@@ -182,7 +183,7 @@ func TestEnumerate(t *testing.T) {
 				t.Errorf("%+v: must have been held for 600 s", l)
 			}
 		}
-		// The leases of others, which a page may reach, are not sent.
+		// Rows of other prefixes may be part of a page but are not sent.
 		if seen, sent, err := store.EnumerateRows(t.Context(), "a", 1000); err != nil ||
 			seen <= len(sent) || len(sent) != len(held)+len(released) {
 			t.Errorf("of %d rows %q are sent, %v: must be %d", seen, sent, err, len(held)+len(released))
@@ -193,10 +194,10 @@ func TestEnumerate(t *testing.T) {
 	})
 }
 
-// A lease shows when it was last granted or extended, also in List.
+// A lease in Enumerate and List shows when it was last granted or extended.
 //
-// Fails when a grant, the same request again, or an extension does not store it, and when an
-// extension that changed nothing does.
+// Fails when a grant, a repeated request or an extension does not store this time, and when an
+// extension that changed nothing stores it.
 func TestRenewedAgo(t *testing.T) {
 	t.Parallel()
 	onEachTable(t, func(t *testing.T, s subject, ago func(int) string) {
@@ -262,8 +263,8 @@ func TestRenewedAgo(t *testing.T) {
 	})
 }
 
-// A lease that is held all the time is in every list once, even if others are granted, extended and
-// released meanwhile.
+// A lease that is held throughout occurs once in every list, even if other leases are granted,
+// extended and released meanwhile.
 //
 // Fails when a page depends on more than the last key of the page before.
 func TestEnumerateWhileOthersWrite(t *testing.T) {
@@ -314,8 +315,7 @@ func TestEnumerateWhileOthersWrite(t *testing.T) {
 	})
 }
 
-// A text that is no Next of a page, and a page that is too large, are errors before the server is
-// called.
+// An invalid after and a limit that is too large are errors before the server is called.
 func TestEnumerateChecksWhatItIsGiven(t *testing.T) {
 	t.Parallel()
 	store := (&scripted{}).store(t, sqllock.Options{})

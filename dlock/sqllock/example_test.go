@@ -20,7 +20,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// The processes of one machine share a file, and with it the limit.
+// The processes of one machine share a file and its limit.
 func ExampleSQLite() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "example")
@@ -60,7 +60,7 @@ func ExampleSQLite() {
 	// released: true
 }
 
-// A *sql.DB for the locks alone, so that the application's queries cannot delay a heartbeat.
+// The locks have their own *sql.DB, so that the application's queries cannot delay a heartbeat.
 func ExamplePostgres() {
 	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL"))
 	if err != nil {
@@ -71,11 +71,11 @@ func ExamplePostgres() {
 	db.SetMaxIdleConns(4)
 	store := sqllock.Postgres(db, sqllock.Options{Prefix: "shop:"})
 	if err := store.Migrate(context.Background()); err != nil {
-		log.Fatal(err) // says what is wrong with the schema, or that the database does not answer
+		log.Fatal(err) // says what is wrong with the schema or that the database does not answer
 	}
 }
 
-// With interpolateParams=true an operation is one round trip instead of two.
+// With interpolateParams=true, an operation is one round trip instead of two.
 func ExampleMySQL() {
 	db, err := sql.Open("mysql", "shop:"+os.Getenv(
 		"DB_PASSWORD")+"@tcp(db.example.org:3306)/shop?interpolateParams=true&timeout=2s")
@@ -91,7 +91,7 @@ func ExampleMySQL() {
 	}
 }
 
-// To apply your own migrations, print the statements of Migrate, and verify the schema at start-up.
+// To apply your own migrations, print the statements of Migrate, and verify the schema at startup.
 func ExampleStore_Schema() {
 	store := sqllock.Postgres(sql.OpenDB(nil), sqllock.Options{Schema: "locks"})
 	statements, err := store.Schema()
@@ -101,10 +101,10 @@ func ExampleStore_Schema() {
 	for _, statement := range statements {
 		fmt.Println(statement + ";")
 	}
-	// then, when the program starts: err = store.Verify(ctx)
+	// Then, when the program starts, call store.Verify(ctx).
 }
 
-// Rows that were not used for Options.Retention are deleted by a timer like any other.
+// An ordinary timer deletes rows that have been unused for Options.Retention.
 func ExampleStore_Cleanup() {
 	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL"))
 	if err != nil {

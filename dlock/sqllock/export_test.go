@@ -11,23 +11,24 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// SetHostClock makes Audit take another clock for this host's.
+// SetHostClock replaces the host's clock that Audit reads.
 func (s *Store) SetHostClock(now func() time.Time) { s.hostClock = now }
 
-// SetRemoteKind makes Audit call kind for the kind of file system of a SQLite file.
+// SetRemoteKind replaces the function with which Audit finds the kind of a SQLite file's file
+// system.
 func (s *Store) SetRemoteKind(kind func(path string) string) { s.db.(*sqlite.DB).RemoteKind = kind }
 
-// KindOf finds the file system of a path in a list of mounts.
+// KindOf returns the kind of a path's file system according to a list of mounts.
 func KindOf(path, mounts string) string {
 	_, kind := sqlkit.MountOf(path, mounts)
 	return kind
 }
 
-// SetOldTransaction makes Audit warn of transactions that are older than d.
+// SetOldTransaction sets the age above which Audit warns of a transaction.
 func (s *Store) SetOldTransaction(d time.Duration) { s.db.(*postgres.DB).OldTransactionAge = d }
 
-// EnumerateRows returns how many rows of a page the database looked at, and the resources of the
-// leases that it returned.
+// EnumerateRows returns how many rows of a page the database examined, and the resources of the
+// returned leases.
 func (s *Store) EnumerateRows(ctx context.Context, after string, limit int) (seen int, resources []string, err error) {
 	p, err := s.db.Enumerate(ctx, store.EnumerateParams{Prefix: s.prefix, After: store.Row{Resource: after},
 		Limit: limit, Released: micros(driver.ReleasedFor)})

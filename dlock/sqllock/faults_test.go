@@ -18,19 +18,19 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/crowd"
 )
 
-// crowdOptions have short leases, which still last long enough for a busy machine to renew them.
+// crowdOptions have short leases that a busy machine can still renew in time.
 var crowdOptions = dlock.SessionOptions{TTL: faultTTL, StoreTimeout: faultTTL / 3}
 
 const faultTTL = 4 * time.Second
 
-// backWithin bounds the time without a grant after a fault: a TTL until the leases that could not
-// be released have ended, and another for the calls that the fault held up and their repetition.
-// The crowd adds the machine's lateness. A store that waits for a dead connection takes 15 s
-// longer.
+// backWithin is the maximum time without a grant after a fault. It is one TTL until leases that
+// could not be released have ended, and another for calls that the fault delayed and their
+// repetition. The crowd adds the machine's lateness. A store that waits for a dead connection takes
+// 15 s longer.
 const backWithin = 2 * faultTTL
 
-// gather starts a crowd of two hosts on the subject. A crowd and the new connections that it needs
-// keep both cores busy: its tests run one after the other, and beside no other test.
+// gather starts a crowd of two hosts on the subject. A crowd and its new connections keep both
+// cores busy, so its tests run one after the other and not in parallel with other tests.
 func gather(t *testing.T, s subject) *crowd.Crowd {
 	t.Helper()
 	open := s.hosts(t)
@@ -39,7 +39,7 @@ func gather(t *testing.T, s subject) *crowd.Crowd {
 	return c
 }
 
-// frozen pauses the server for longer than a lease lasts: every call returns within StoreTimeout,
+// frozen pauses the server for longer than a lease lasts. Every call returns within StoreTimeout,
 // no lease is valid beyond its trust window, and the crowd recovers with the server.
 func frozen(t *testing.T, server *sqltest.Server, s subject, rounds int) {
 	t.Helper()
@@ -50,7 +50,7 @@ func frozen(t *testing.T, server *sqltest.Server, s subject, rounds int) {
 			t.Fatal(err)
 		}
 		paused := time.Now()
-		time.Sleep(3 * faultTTL / 2) // the outage
+		time.Sleep(3 * faultTTL / 2) // duration of the outage
 		if n := c.ValidAfter(froze, paused.Add(c.TrustOf())); n > 0 {
 			t.Errorf("%d leases were valid longer than %v after the server froze", n, c.TrustOf())
 		}
@@ -63,8 +63,8 @@ func frozen(t *testing.T, server *sqltest.Server, s subject, rounds int) {
 	c.Disperse()
 }
 
-// killed kills the server and starts it again, as after a crash of its machine. It must still have
-// the leases that it granted.
+// killed kills the server and restarts it, as after a crash of its machine. The server must still
+// have its granted leases.
 func killed(t *testing.T, server *sqltest.Server, s subject, rounds int) {
 	t.Helper()
 	c := gather(t, s)
@@ -83,8 +83,8 @@ func killed(t *testing.T, server *sqltest.Server, s subject, rounds int) {
 	c.Disperse()
 }
 
-// cutOff ends every connection again and again, with the given statement. The crowd recovers within
-// two TTLs of each cut.
+// cutOff repeatedly ends every connection with the given statement. The crowd recovers within two
+// TTLs of each cut.
 func cutOff(t *testing.T, s subject, statement string, cuts int) {
 	c := gather(t, s)
 	var slowest time.Duration
@@ -93,13 +93,14 @@ func cutOff(t *testing.T, s subject, statement string, cuts int) {
 		s.exec(t, statement)
 		c.Grants(1, backWithin)
 		slowest = max(slowest, time.Since(cut))
-		time.Sleep(time.Until(cut.Add(time.Second))) // one cut a second
+		time.Sleep(time.Until(cut.Add(time.Second))) // one cut per second
 	}
 	t.Logf("slowest recovery %v", slowest.Round(time.Millisecond))
 	c.Disperse()
 }
 
-// Fails when a call has no deadline of its own, or a lease is trusted until the store denies it.
+// Fails when a call has no deadline of its own, or when a lease is trusted until the store denies
+// it.
 func TestI2I7FrozenPostgres(t *testing.T) {
 	for _, way := range []string{"pgx", "database/sql"} {
 		t.Run(way, func(t *testing.T) {
@@ -127,9 +128,10 @@ func TestI1I4KilledPostgres(t *testing.T) {
 	}
 }
 
-// Grants and extensions survive a crash, even if the database otherwise does not wait for its disk.
+// Grants and extensions survive a crash, even if the database otherwise commits without waiting for
+// its disk.
 //
-// Fails when acquire, or extend, commits with the settings of the database.
+// Fails when acquire or extend commits with the database's settings.
 func TestI1GrantsSurviveACrashPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.Postgres(t, sqltest.Options{Settings: []string{"synchronous_commit=off", "wal_writer_delay=10s"}})
@@ -147,7 +149,7 @@ func TestI1GrantsSurviveACrashPostgres(t *testing.T) {
 	held := func() driver.LeaseInfo {
 		t.Helper()
 		list, err := store.List(t.Context(), "a", 2)
-		for tries := 0; err != nil && tries < 10; tries++ { // connections that broke are found out one by one
+		for tries := 0; err != nil && tries < 10; tries++ { // broken connections are found one by one
 			list, err = store.List(t.Context(), "a", 2)
 		}
 		if err != nil || len(list) != 1 {
@@ -188,9 +190,9 @@ func TestI7CutOffPostgres(t *testing.T) {
 	}
 }
 
-// A connection that leads to a server which has become read-only, as after a failover, is an error
-// of the store, and is not used again: the next one may lead to the new primary. (Sessions take
-// this setting over when they begin.)
+// A connection to a server that has become read-only, as after a failover, returns an error and is
+// not used again. The next connection may lead to the new primary. (Sessions adopt this setting
+// when they begin.)
 //
 // Fails when the connection goes back to the pool: the store never recovers.
 func TestReadOnlyPostgresRecovers(t *testing.T) {
@@ -241,7 +243,7 @@ func readsOnly(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "this server is read-only")
 }
 
-// drained returns a store made from a pool whose connections are all in use by the application.
+// drained returns a store on a pool whose connections are all in use by the application.
 func drained(t *testing.T) *sqllock.Store {
 	t.Helper()
 	server := sqltest.SharedPostgres(t)
@@ -272,10 +274,10 @@ func drained(t *testing.T) *sqllock.Store {
 	return s
 }
 
-// An application that has all its connections in use costs no lease with pgx, whose store has
-// connections of its own.
+// If an application uses all its connections, no lease is lost with pgx, because pgxlock has its
+// own connections.
 //
-// Fails when pgxlock uses the pool that it was given.
+// Fails when pgxlock uses the given pool.
 func TestI6DrainedPoolCostsNoLease(t *testing.T) {
 	t.Parallel()
 	s := drained(t)

@@ -21,33 +21,33 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Fewer at once than elsewhere: these tests keep servers busy on two processors.
+	// These tests keep servers busy on two processors, so fewer run in parallel than elsewhere.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
 	servertest.Main(m, func() error { return goleak.Find() })
 }
 
-// A subject is one database, reached in one way, for the tests that all dialects share.
+// A subject is one database with one way to connect to it, for the tests that all dialects share.
 type subject struct {
-	// open returns the client of one more host, which is closed after the test.
+	// open returns the store of another host. It is closed after the test.
 	open func(t testing.TB, opts sqllock.Options) *sqllock.Store
-	// exec executes statements as the owner of the database, and returns what they print.
+	// exec executes statements as the owner of the database and returns their output.
 	exec func(t testing.TB, statements string) string
-	// table is how a statement of the dialect names the default table.
+	// table is the default table's name in statements of the dialect.
 	table string
-	// span is how a statement writes a number of microseconds to add to an instant.
+	// span is the dialect's expression for a number of microseconds to add to an instant.
 	span string
 	// database is the name of the database.
 	database string
-	// as returns an open function for another user of the database.
+	// as returns a function that opens a store as another user of the database.
 	as func(t testing.TB, user string) func(testing.TB, sqllock.Options) *sqllock.Store
-	// grants are what docs/sql.md gives to the user app, in this database.
+	// grants are the grants of docs/sql.md to the user app, for this database.
 	grants []string
 }
 
-// app returns the subject as the user that docs/sql.md describes, with the rights listed there. The
-// table has to exist.
+// app returns the subject for the user that docs/sql.md describes, with the permissions listed
+// there. The table must exist.
 func (s subject) app(t testing.TB) subject {
 	t.Helper()
 	s.exec(t, strings.Join(s.grants, "\n"))
@@ -55,18 +55,18 @@ func (s subject) app(t testing.TB) subject {
 	return s
 }
 
-// oneRightLess revokes each documented privilege from the user app in turn, and expects an error
-// that says so.
+// oneRightLess revokes each documented privilege of the user app in turn and expects an error that
+// names the missing privilege.
 func oneRightLess(t *testing.T, s subject) {
 	t.Helper()
 	statement := regexp.MustCompile(`^GRANT (.*) (ON .*) TO (.*);$`)
 	for _, grant := range s.grants {
 		parts := statement.FindStringSubmatch(grant)
 		if parts == nil {
-			continue // takes rights away
+			continue // the statement revokes privileges
 		}
 		for right := range strings.SplitSeq(parts[1], ", ") {
-			// Something to clean up.
+			// This row gives Cleanup something to delete.
 			s.exec(t, "UPDATE "+s.table+" SET acquired_at = '1980-01-01', released_at = '1980-01-01', expires_at = "+
 				"'1980-01-01'")
 			s.exec(t, "REVOKE "+right+" "+parts[2]+" FROM "+parts[3])
@@ -83,7 +83,7 @@ func oneRightLess(t *testing.T, s subject) {
 	}
 }
 
-// all makes each call of a store with a new name, and returns the first error.
+// all calls every method of a store with a new name and returns the first error.
 func all(s *sqllock.Store) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -120,7 +120,7 @@ func all(s *sqllock.Store) error {
 	return s.Verify(ctx)
 }
 
-// documented returns the grants to app from docs/sql.md, one statement each, with another schema.
+// documented returns the grants to app from docs/sql.md, one statement each, for another schema.
 func documented(t testing.TB, heading, schema string) []string {
 	t.Helper()
 	doc, err := os.ReadFile("../../docs/sql.md")
@@ -135,7 +135,7 @@ func documented(t testing.TB, heading, schema string) []string {
 	return strings.Split(strings.TrimSpace(grants), "\n")
 }
 
-// migrated returns a subject whose table has been made.
+// migrated returns a subject whose table exists.
 func (s subject) migrated(t testing.TB) subject {
 	t.Helper()
 	if err := s.open(t, sqllock.Options{}).Migrate(t.Context()); err != nil {
@@ -144,14 +144,14 @@ func (s subject) migrated(t testing.TB) subject {
 	return s
 }
 
-// hosts returns an Open for the dlocktest suite and the like: every call is one more host in the
-// same namespace.
+// hosts returns an Open function, for the dlocktest suite for example. Each call opens the store of
+// another host in the same namespace.
 func (s subject) hosts(t testing.TB) func() driver.Store {
 	prefix := sqltest.Unique("p")
 	return func() driver.Store { return s.open(t, sqllock.Options{Prefix: prefix}) }
 }
 
-// stepClock makes the database see its notes as if its clock had been stepped since.
+// stepClock changes recorded times in the database as if its clock had been stepped since.
 func (s subject) stepClock(t testing.TB, by time.Duration, where string) {
 	t.Helper()
 	moved := "tick = tick - %[2]d, asked_at = asked_at - %[2]d"
@@ -175,6 +175,6 @@ func (s subject) stepClock(t testing.TB, by time.Duration, where string) {
 	}
 }
 
-// suiteTTL is the length of the leases for which the conformance suite waits: long enough for a
-// busy machine.
+// suiteTTL is the TTL of leases that the conformance suite waits for. It is long enough for a busy
+// machine.
 const suiteTTL = 2 * time.Second

@@ -13,8 +13,8 @@ type mssqlRefusal int32
 func (r mssqlRefusal) Error() string         { return fmt.Sprintf("mssql: %d", int32(r)) }
 func (r mssqlRefusal) SQLErrorNumber() int32 { return int32(r) }
 
-// means fails the test unless an error matches the expected driver.ErrSetup or driver.ErrFault, or
-// neither if nil.
+// means reports an error unless told matches the expected driver.ErrSetup or driver.ErrFault, or
+// neither if want is nil.
 func means(t *testing.T, what string, told, want error) {
 	t.Helper()
 	for _, meaning := range []error{driver.ErrSetup, driver.ErrFault} {
@@ -24,8 +24,8 @@ func means(t *testing.T, what string, told, want error) {
 	}
 }
 
-// Fails when an account that may not log in, or a missing right, counts as a server that does not
-// answer: with StoreDownRunLocal every host would run then.
+// Fails when an account that may not log in, or a missing privilege, counts as a server that does
+// not answer. With StoreDownRunLocal, every host would then run.
 func TestMeaningOfErrorsMySQL(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]error{

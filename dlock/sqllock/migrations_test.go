@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// recorded checks the records of what was applied: a table without them is adopted, those of a
-// newer version are left alone, and Migrate accepts objects that were made by hand.
+// recorded checks the records of applied migrations. Migrate adopts a table without records, keeps
+// the records of a newer version, and accepts objects that were created by hand.
 func recorded(t *testing.T, s subject) {
 	t.Helper()
 	records := s.table + "_migrations"
@@ -37,7 +37,7 @@ func recorded(t *testing.T, s subject) {
 	s.exec(t, "DROP TABLE "+records)
 	for _, statement := range statements {
 		if strings.Contains(statement, "CREATE PROCEDURE") {
-			continue // they are still there
+			continue // these objects still exist
 		}
 		s.exec(t, statement)
 	}
@@ -50,7 +50,7 @@ func recorded(t *testing.T, s subject) {
 	everything(t, store)
 }
 
-// Fails when Verify ignores the records, or takes a higher number for an error.
+// Fails when Verify ignores the records, or treats a higher number as an error.
 func TestWhatWasAppliedIsRecorded(t *testing.T) {
 	t.Parallel()
 	t.Run("Postgres", func(t *testing.T) {
@@ -67,9 +67,10 @@ func TestWhatWasAppliedIsRecorded(t *testing.T) {
 	})
 }
 
-// A user who may not create tables gets an error that says so, and what is missing.
+// A user without the permission to create tables gets an error that says so and names the missing
+// objects.
 //
-// Fails when the error does not match ErrSetup, and hosts would take it for an outage.
+// Fails when the error does not match ErrSetup, so that hosts would treat it as an outage.
 func TestMigrateWithoutTheRightToCreateTables(t *testing.T) {
 	t.Parallel()
 	refused := func(t *testing.T, s subject) {

@@ -22,10 +22,10 @@ func TestI2I7FrozenMySQL(t *testing.T) {
 	frozen(t, server, mysqlOn(t, server, oneTrip).migrated(t), 3)
 }
 
-// With and without a binary log, which is part of every commit.
+// The test runs with and without a binary log, which is part of every commit.
 //
-// Fails when the server does not wait for its disk (innodb_flush_log_at_trx_commit=0), of which
-// Audit warns.
+// Fails when the server does not wait for its disk (innodb_flush_log_at_trx_commit=0). Audit warns
+// of this setting.
 func TestI1I4KilledMySQL(t *testing.T) {
 	testkit.Long(t)
 	for name, settings := range map[string][]string{
@@ -39,7 +39,7 @@ func TestI1I4KilledMySQL(t *testing.T) {
 	}
 }
 
-// Fails when a call that failed does not give its connection back.
+// Fails when a failed call does not return its connection.
 func TestI7CutOffMySQL(t *testing.T) {
 	testkit.Long(t)
 	for way, params := range map[string]string{"one round trip": oneTrip, "prepared": ""} {
@@ -67,7 +67,7 @@ func TestI7CutOffMySQL(t *testing.T) {
 	}
 }
 
-// A network loses the reply to every acquire. The grant is found again, or released, by its token.
+// The network loses the reply to every acquire. The token finds or releases the grant.
 //
 // Fails when the token is not searched: the second answer is another slot, or full.
 func TestLostRepliesMySQL(t *testing.T) {
@@ -82,7 +82,7 @@ func TestLostRepliesMySQL(t *testing.T) {
 	lossy := viaMySQL(strings.Replace(server.DSN("", "", database), server.Addr(), proxy.Addr(), 1)+oneTrip)(t,
 		sqllock.Options{})
 	for i, req := range []driver.Request{request("a", 0), request("b", 3), request("c", 1)} {
-		if _, err := lossy.List(t.Context(), "warm", 0); err != nil { // so that there is a connection
+		if _, err := lossy.List(t.Context(), "warm", 0); err != nil { // opens a connection
 			t.Fatal(err)
 		}
 		proxy.DropReplies(1)
@@ -130,7 +130,7 @@ func TestI1GrantsSurviveACrashMySQL(t *testing.T) {
 		if err := errors.Join(call(), server.Kill(), server.Restart()); err != nil {
 			t.Fatal(err)
 		}
-		held, err := store.List(t.Context(), "a", 2) // on a new connection
+		held, err := store.List(t.Context(), "a", 2) // uses a new connection
 		if err != nil || len(held) != 1 || held[0].Fence != g.Fence || what == "extend" &&
 			held[0].ExpiresIn < 30*time.Minute {
 			t.Errorf("%s: %+v, %v", what, held, err)
@@ -138,14 +138,13 @@ func TestI1GrantsSurviveACrashMySQL(t *testing.T) {
 	}
 }
 
-// A server that has become a replica, as after a failover, is an error of the store until it is a
-// primary again. The next call does not use the same connection, so that it can reach another
-// server.
+// While a server is a replica, as after a failover, calls return an error. The next call does not
+// use the same connection, so it can reach another server.
 //
-// Fails when the refusal is taken for a fault of the name, or for "not acquired".
+// Fails when the refusal counts as a fault of the name, or as "not acquired".
 func TestReadOnlyMySQLRecovers(t *testing.T) {
 	t.Parallel()
-	// with which only some users may create functions
+	// With this setting, only some users may create functions.
 	server := sqltest.MariaDB(t, sqltest.Options{Settings: []string{"log-bin"}})
 	database := server.NewDatabase(t)
 	exec := execOn(server, database)
@@ -176,7 +175,7 @@ func TestReadOnlyMySQLRecovers(t *testing.T) {
 			errors.Is(err, driver.ErrFault) {
 			t.Errorf("%s: %v: must say that the server is read-only", what, err)
 		}
-		// The server needs a moment to notice that a connection was closed.
+		// The server takes a moment to notice that a connection was closed.
 		testkit.Eventually(t, testkit.Patience, what+": its connection is not used again", func() error {
 			if after := connections(t, exec); after > 0 && after >= before {
 				return fmt.Errorf("%d connections before, %d after", before, after)
@@ -190,15 +189,15 @@ func TestReadOnlyMySQLRecovers(t *testing.T) {
 	}
 }
 
-// connections counts those of user app.
+// connections returns the number of connections of the user app.
 func connections(t *testing.T, exec func(testing.TB, string) string) int {
 	t.Helper()
 	return len(strings.Fields(exec(t, "SELECT id FROM information_schema.processlist WHERE user = 'app'")))
 }
 
-// The error says that all connections of the pool are in use.
+// If all connections of the pool are in use, the error says so.
 //
-// Fails when the error is only that of the context.
+// Fails when the error is only the context's.
 func TestDrainedPoolIsToldMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)

@@ -10,10 +10,10 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// On MySQL a call locks rows, and no gap between rows of its own name and those of others, where
-// the calls of other names would wait.
+// On MySQL, a call locks rows but no gaps between its own name's rows and the rows of others, where
+// calls for other names would wait.
 //
-// Fails when a procedure finds its rows by anything but their key, or locks where there is none.
+// Fails when a procedure finds its rows by anything but their key, or locks missing rows.
 func TestCallsLockNoGapMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.MySQL(t, sqltest.Options{Settings: []string{"innodb-flush-log-at-trx-commit=0"}})
@@ -23,7 +23,7 @@ func TestCallsLockNoGapMySQL(t *testing.T) {
 		return store.TryAcquire(t.Context(), driver.Request{Name: name, Slots: slots, Token: token, TTL: time.Minute,
 			Tick: &driver.Tick{At: time.Now(), Max: 1}})
 	}
-	for _, name := range []string{"l", "m", "n"} { // neighbours of m
+	for _, name := range []string{"l", "m", "n"} { // neighbors of m
 		g, err := try(name, name, 2)
 		if err != nil {
 			t.Fatal(err)

@@ -17,12 +17,12 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// A halfConn delivers all of the next answer but its last packet, and then nothing more, once stall
-// is set: like a server that hangs in the middle of its answer.
+// Once stall is set, a halfConn delivers the next answer except its last packet, and then nothing
+// more, like a server that hangs in the middle of an answer.
 type halfConn struct {
 	net.Conn
 	stall  *atomic.Bool
-	held   bool // the last packet; belongs to the reader
+	held   bool // the last packet was held back; used only by the reader
 	closed chan struct{}
 	close  sync.Once
 }
@@ -47,8 +47,8 @@ func (c *halfConn) Close() error {
 	return c.Conn.Close()
 }
 
-// lastPacket returns where the last packet begins: each has its length in three bytes, and a
-// number.
+// lastPacket returns where the last packet begins. Each packet starts with its length in three
+// bytes and a number.
 func lastPacket(b []byte) (last int) {
 	for next := 0; next+4 <= len(b); {
 		last = next
@@ -57,10 +57,10 @@ func lastPacket(b []byte) (last int) {
 	return last
 }
 
-// The server hangs after the answer, before the end of the answer: the call ends with its context,
-// as with any other server that hangs, and the next one uses another connection.
+// The server hangs near the end of its answer. The call ends with its context, as with any other
+// hang, and the next call uses another connection.
 //
-// Fails when QueryRow of sqlkit leaves the end of an answer to Rows.Close.
+// Fails when sqlkit's QueryRow leaves the end of an answer to Rows.Close.
 func TestI7HalfAnAnswerMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
@@ -98,7 +98,7 @@ func TestI7HalfAnAnswerMySQL(t *testing.T) {
 
 				"enumerate": func(ctx context.Context) error { _, err := s.Enumerate(ctx, "", 10); return err },
 			} {
-				if _, err := s.List(t.Context(), "warm", 0); err != nil { // so that there is a connection
+				if _, err := s.List(t.Context(), "warm", 0); err != nil { // opens a connection
 					t.Errorf("before %s: %v", what, err)
 				}
 				stall.Store(true)

@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// A directSession is another session that uses the table directly.
+// A directSession is another session that accesses the table directly.
 type directSession struct {
 	t    *testing.T
 	dsn  string
@@ -41,7 +41,7 @@ func (s directSession) exec(statements ...string) {
 	}
 }
 
-// newLockScene makes a table in a database of its own, and a session that uses it directly.
+// newLockScene creates a table in a new database, and a session that accesses the table directly.
 func newLockScene(t *testing.T, params string) (*sqllock.Store, directSession, *sqltest.Server) {
 	t.Helper()
 	server := sqltest.SharedMariaDB(t)
@@ -53,12 +53,12 @@ func newLockScene(t *testing.T, params string) (*sqllock.Store, directSession, *
 	return store, newDirectSession(t, dsn), server
 }
 
-// request returns a request for a lock or slot, with its name also as its token.
+// request returns a request for a lock or slot. Its token is its name.
 func request(name string, slots int) driver.Request {
 	return driver.Request{Name: name, Slots: slots, Token: strings.ReplaceAll(name, ":", ""), TTL: time.Minute}
 }
 
-// callWithTimeout calls with a deadline, and returns how long it took.
+// callWithTimeout makes a call with a timeout and returns how long it took.
 func callWithTimeout(d time.Duration, call func(context.Context) error) (took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
@@ -68,11 +68,11 @@ func callWithTimeout(d time.Duration, call func(context.Context) error) (took ti
 }
 
 // Whatever other sessions lock, a call ends with its context, its thread in the server ends soon
-// after, and it grants nothing to a cancelled caller. If a row is locked, an acquire or an extend
-// ends earlier, and its error says so.
+// after, and a cancelled caller gets no grant. If a row is locked, an acquire or extend ends
+// earlier with an error that says so.
 //
-// Fails when the time-outs of the session are not set (threads wait for 50 s), or a slot is taken
-// for a cancelled caller.
+// Fails when the timeouts of the session are not set (threads wait for 50 s), or when a slot is
+// taken for a cancelled caller.
 func TestI7LocksOfOthersMySQL(t *testing.T) {
 	t.Parallel()
 	for name, lock := range map[string][]string{
@@ -125,20 +125,20 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 				},
 			}
 			switch name {
-			case "name": // which held leases do not need
+			case "name": // held leases do not need this row
 				delete(calls, "extend")
 				delete(calls, "release")
 				delete(calls, "revoke")
-			case "slot": // which neither updates nor other leases need
+			case "slot": // neither updates nor other leases need this row
 				delete(calls, "update")
 				delete(calls, "release")
 			}
 			for what, call := range calls {
 				skips := name != "table" && (what == "acquire" || what == "extend")
 				told := false
-				// a busy machine may not hear of the row in time
+				// A busy machine may not learn of the row in time.
 				for tries := 0; tries == 0 || skips && !told && tries < 3; tries++ {
-					// the last tenth is for the server's answer to arrive
+					// The last tenth is for the transfer of the server's answer.
 					took, err := callWithTimeout(800*time.Millisecond<<tries, call)
 					if err == nil || errors.Is(err, driver.ErrNotAcquired) || took < 100*time.Millisecond ||
 						took > 5*time.Second {
@@ -160,7 +160,7 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 				}
 				return n
 			}
-			if name == "table" { // or the test shows nothing
+			if name == "table" { // otherwise the test shows nothing
 				ended := make(chan struct{})
 				go func() {
 					defer close(ended)
@@ -175,13 +175,13 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 			if left := time.Since(gone); left > 2500*time.Millisecond {
 				t.Errorf("threads of the server waited for %v more", left)
 			}
-			// One more, which gets the lock after its caller was cancelled.
+			// This call gets the lock only after its caller was cancelled.
 			if _, err := callWithTimeout(200*time.Millisecond, calls["acquire"]); !errors.Is(err,
 				context.DeadlineExceeded) &&
 				!errors.Is(err, driver.ErrFault) {
 				t.Error(err)
 			}
-			time.Sleep(200 * time.Millisecond) // it still waits
+			time.Sleep(200 * time.Millisecond) // it is still waiting
 			other.exec("ROLLBACK", "UNLOCK TABLES")
 			testkit.Eventually(t, testkit.Patience, "it ends by itself", func() bool { return waiting() == 0 })
 			late := request("free", 0)
@@ -201,9 +201,9 @@ func (s directSession) database() (name string) {
 	return name
 }
 
-// A caller without a deadline gets an error after five seconds that says what to look for.
+// A caller without a deadline gets an error after five seconds. The error says what to look for.
 //
-// Fails when error 1205 is not known.
+// Fails when error 1205 is not recognized.
 func TestLockWaitTellsWhyMySQL(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)
@@ -215,7 +215,7 @@ func TestLockWaitTellsWhyMySQL(t *testing.T) {
 	other.exec("START TRANSACTION", "SELECT * FROM distributed_locks FOR UPDATE")
 	began := time.Now()
 	err = store.Revoke(context.Background(), "a", g.Slot, g.Fence, ann)
-	if errors.Is(err, driver.ErrNotHeld) { // it is a mutex
+	if errors.Is(err, driver.ErrNotHeld) { // the name is a mutex
 		err = store.Update(context.Background(), "b", driver.Update{Trigger: &ann})
 	}
 	if !errors.Is(err, driver.ErrFault) || !strings.Contains(err.Error(), "left open") {
@@ -226,8 +226,8 @@ func TestLockWaitTellsWhyMySQL(t *testing.T) {
 	}
 }
 
-// After a deadlock with another session's transaction the procedure tries again. Extensions and
-// releases wait for no lock while they hold one, so they cause none.
+// After a deadlock with another session's transaction, the procedure retries. Extensions and
+// releases never wait for a lock while they hold one, so they cause no deadlocks.
 //
 // Fails when error 1213 is not caught.
 func TestDeadlocksAreRepeatedMySQL(t *testing.T) {
@@ -246,7 +246,7 @@ func TestDeadlocksAreRepeatedMySQL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The direct session has changed more, so the other one is the victim.
+	// The direct session has more changes, so the other session is the victim.
 	other.exec("CREATE TABLE heavy (x INT) ENGINE=InnoDB",
 		"INSERT INTO heavy SELECT 1 FROM information_schema.collations")
 	deadlock := func(what, one, two string, call func(context.Context) error) {
@@ -266,7 +266,7 @@ func TestDeadlocksAreRepeatedMySQL(t *testing.T) {
 		}
 	}
 	deadlock("extend", "= 1", "= 0", func(ctx context.Context) error {
-		r, err := store.Extend(ctx, time.Minute, second, first) // the order of the rows is not the caller's
+		r, err := store.Extend(ctx, time.Minute, second, first) // the rows are not locked in the caller's order
 		if err == nil && (r[0].Outcome != driver.GrantOK || r[1].Outcome != driver.GrantOK) {
 			err = fmt.Errorf("%v", r)
 		}
@@ -296,7 +296,7 @@ func TestDeadlocksAreRepeatedMySQL(t *testing.T) {
 	}
 }
 
-// deadlocks counts those of the server. Other tests may have some, too.
+// deadlocks returns the server's number of deadlocks, which includes those of other tests.
 func deadlocks(s directSession) (n int) {
 	s.t.Helper()
 	if err := s.conn.QueryRowContext(s.t.Context(),
@@ -306,9 +306,9 @@ func deadlocks(s directSession) (n int) {
 	return n
 }
 
-// A procedure that starts over again and again gives up when its caller does.
+// A procedure that keeps restarting gives up when its caller does.
 //
-// Fails when a loop ends only with success: threads of the server run forever.
+// Fails when a loop ends only with success: threads of the server would run forever.
 func TestRepetitionsEndMySQL(t *testing.T) {
 	t.Parallel()
 	store, other, server := newLockScene(t, oneTrip)
@@ -353,9 +353,9 @@ func TestRepetitionsEndMySQL(t *testing.T) {
 	})
 }
 
-// A lease that is extended while another session takes its slot stays with its holder.
+// If a lease is extended while another session takes its slot, the holder keeps it.
 //
-// Fails when the row is not read again, or a snapshot older than the row is trusted.
+// Fails when the row is not read again, or when a snapshot older than the row counts.
 func TestI1ExtendedAtTheLastMomentMySQL(t *testing.T) {
 	t.Parallel()
 	for way, params := range map[string]string{"snapshot": oneTrip, "found rows": oneTrip + "&clientFoundRows=true"} {
@@ -368,7 +368,7 @@ func TestI1ExtendedAtTheLastMomentMySQL(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// and no other
+				// This selects exactly one row.
 				row := fmt.Sprintf(" WHERE resource_name = '%s' AND slot = 0", []string{"a", "a:slot:"}[slots])
 				other.exec("UPDATE distributed_locks SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND"+row,
 					"START TRANSACTION", "UPDATE distributed_locks SET expires_at = UTC_TIMESTAMP(6) + INTERVAL 1 "+

@@ -15,10 +15,11 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// The server's clock steps back by an hour: no held slot is granted, extensions work, and fences
+// The server's clock steps back by an hour. No held slot is granted, extensions work, and fences
 // grow.
 //
-// Fails when a fence is only the time, or an extension must end later than the lease did before.
+// Fails when a fence is only the time, or when an extension must end later than the lease did
+// before.
 func TestI1I4ClockStepsBackMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
@@ -60,9 +61,10 @@ func TestI1I4ClockStepsBackMySQL(t *testing.T) {
 	}
 }
 
-// A procedure that an administrator interrupts, or a limit of the server, leaves no lock behind.
+// A procedure that is interrupted by an administrator or by a server limit leaves no lock behind.
 //
-// Fails when neither the procedure rolls back nor its connection is closed: the name stays locked.
+// Fails when the procedure does not roll back and its connection is not closed: the name stays
+// locked.
 func TestInterruptedMySQL(t *testing.T) {
 	t.Parallel()
 	store, other, server := newLockScene(t, oneTrip)
@@ -82,7 +84,7 @@ func TestInterruptedMySQL(t *testing.T) {
 		})
 		done <- err
 	}()
-	// Of forty kills, MariaDB 10.11 ignores one or two, and sleeps on: an administrator would
+	// MariaDB 10.11 ignores one or two of forty kills and keeps sleeping. An administrator would
 	// repeat them.
 	var err error
 	testkit.Eventually(t, 9*time.Second, "it has locked the name, takes the slot, and is interrupted", func() error {
@@ -118,9 +120,9 @@ func TestInterruptedMySQL(t *testing.T) {
 	}
 }
 
-// Hosts whose sessions are in different time zones agree on when a lease ends.
+// Hosts whose sessions have different time zones agree on the end of a lease.
 //
-// Fails when a time is that of the session.
+// Fails when a time depends on the session's time zone.
 func TestTimeZonesMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
@@ -157,10 +159,10 @@ func TestTimeZonesMySQL(t *testing.T) {
 	}
 }
 
-// Many hosts use a new name for the first time, all at the same time, with a tick that only one may
-// start.
+// Many hosts use a new name for the first time at the same time, with a tick that may start only
+// once.
 //
-// Fails when error 1062 is not caught: two insert the same row.
+// Fails when error 1062 is not caught: two hosts insert the same row.
 func TestFirstGrantsAtTheSameTimeMySQL(t *testing.T) {
 	t.Parallel()
 	store, _, _ := newLockScene(t, oneTrip)
@@ -192,8 +194,8 @@ func TestFirstGrantsAtTheSameTimeMySQL(t *testing.T) {
 	}
 }
 
-// Slots whose rows were deleted by hand are granted again: with up to sixteen slots by the next
-// acquire, with more by a later one. A name whose own row was deleted keeps working.
+// Slots whose rows were deleted by hand are granted again. With up to sixteen slots, the next
+// acquire grants them; with more, a later one does. A name whose own row was deleted keeps working.
 //
 // Fails when a slot without a row counts as held.
 func TestDeletedRowsMySQL(t *testing.T) {
@@ -215,7 +217,7 @@ func TestDeletedRowsMySQL(t *testing.T) {
 		found := map[int]bool{}
 		tries := 2
 		if n > 16 {
-			tries = 1000 // each looks at one of seven windows: that all miss has a chance of 1e-60
+			tries = 1000 // each try checks one of seven windows; the probability that all miss is 1e-60
 		}
 		for i := 0; i < tries && len(found) < 2; i++ {
 			g, err := acquire("u" + strconv.Itoa(i))

@@ -14,9 +14,8 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// lockedByOthers expects an error that arrives before the caller gives up, says what to look for,
-// and does not count as an outage. On a busy machine it may be late, so each call may take longer
-// than the one before.
+// lockedByOthers expects an error that comes before the caller's deadline, says what to look for,
+// and is not an outage. On a busy machine the error may be late, so each retry has more time.
 func lockedByOthers(t *testing.T, what string, call func(context.Context) error) {
 	t.Helper()
 	var errs []error
@@ -33,11 +32,11 @@ func lockedByOthers(t *testing.T, what string, call func(context.Context) error)
 	t.Errorf("%s: %v: must say that something is locked, and match ErrFault", what, errors.Join(errs...))
 }
 
-// A transaction that was left open keeps the row of one slot locked. That slot is not granted; all
-// others are, with and without a tick.
+// A transaction that was left open keeps the row of one slot locked. This slot is not granted, but
+// all others are, with and without a tick.
 //
-// Fails when a locked row is waited for while another slot is free, and when the answer comes after
-// the caller has gone.
+// Fails when an acquire waits for a locked row while another slot is free, and when the answer
+// comes after the caller has left.
 func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 	t.Parallel()
 	for _, ticks := range []bool{false, true} {
@@ -68,7 +67,7 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 		}
 		for _, slot := range []string{"0", "1, 2"} { // the first choice, and the next one
 			other.exec("START TRANSACTION")
-			for _, one := range strings.Split(slot, ", ") { // MySQL would lock a range of the index for several
+			for _, one := range strings.Split(slot, ", ") { // for several, MySQL would lock a range
 				other.exec("SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot = " + one +
 					" FOR UPDATE")
 			}
@@ -99,10 +98,10 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 	}
 }
 
-// If a server rolls the whole transaction back after a lock wait, an extension that had to wait for
-// a gap also undoes those before it: none of them is reported as extended.
+// Some servers roll back the whole transaction after a lock wait. If an extension waited for a gap,
+// this also undoes the earlier ones. None of them is reported as extended.
 //
-// Fails when the procedure continues after such a time-out.
+// Fails when the procedure continues after such a timeout.
 func TestRollbackOnTimeoutMySQL(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -143,10 +142,11 @@ func TestRollbackOnTimeoutMySQL(t *testing.T) {
 	t.Logf("%v, %v; in the table: %v", results, err, extended)
 }
 
-// A row locked by another session makes that lease alone unknown. All others of the call are
-// extended, and released. A range of rows may, on MySQL, cost the lease of the name before, too.
+// If another session has locked a row, only this lease's outcome is unknown. All other leases of
+// the call are extended or released. On MySQL, a locked range of rows may also cost the lease of
+// the name before.
 //
-// Fails when a call waits for a lock: all leases of the host are lost with the one that is locked.
+// Fails when a call waits for a lock: all leases of the host are lost with the locked one.
 func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -161,7 +161,7 @@ func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 		g.Succeeded = i%2 == 0
 		grants = append(grants, g)
 	}
-	const locked, name = 4, "a4" // whose success is to be noted
+	const locked, name = 4, "a4" // whose success must be recorded
 	for what, rows := range map[string][]string{"slot": {"slot = 0"}, "slot and name": {"slot = 0", "slot = -1"},
 		"name": {"slot = -1"}, "range": {"slot <= 0"}} {
 		other.exec("START TRANSACTION")
@@ -189,7 +189,7 @@ func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 			for i, r := range results {
 				switch {
 				case !isMariaDB && what == "range" && i == locked-1 && r.Outcome == driver.GrantUnknown:
-					// The end of this lease falls into the gap before the range.
+					// The end of this lease lies in the gap before the range.
 				case op == "extend" && i == locked && what != "name":
 					if r.Outcome != driver.GrantUnknown || !errors.Is(r.Err, driver.ErrFault) ||
 						!strings.Contains(r.Err.Error(), "left open") {
@@ -245,9 +245,9 @@ func nobodys(grants []driver.Grant) (list []driver.Grant) {
 	return list
 }
 
-// Cleanup skips rows that another session has locked, and does not wait for them.
+// Cleanup skips rows that another session has locked and does not wait for them.
 //
-// Fails when it waits: with the rows of other names locked, or until its time is up.
+// Fails when Cleanup waits with the rows of other names locked, or until its time is up.
 func TestCleanupSkipsWhatIsLockedMySQL(t *testing.T) {
 	t.Parallel()
 	store, other, _ := newLockScene(t, oneTrip)

@@ -14,11 +14,11 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// Fails when it is an error that another host has just created a procedure.
+// Fails when Migrate returns an error because another host has just created a procedure.
 func TestMigrateMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
-	for range 5 { // a race
+	for range 5 { // repeated, because it is a race
 		manyMigrate(t, mysqlOn(t, server, oneTrip))
 	}
 }
@@ -29,7 +29,7 @@ func TestTableNamesMySQL(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			if way == "prepared" {
-				testkit.Long(t) // it sends the same statements
+				testkit.Long(t) // sends the same statements
 			}
 			quotedTables(t, mysqlOn(t, sqltest.SharedMariaDB(t), params))
 		})
@@ -79,7 +79,7 @@ func TestBadSchemaMySQL(t *testing.T) {
 		"paused_until of `wrong` is timestamp,", "slot_limit of `wrong` is bigint,",
 		"has no column lock_id", "engine MyISAM", "index PRIMARY of `wrong` is on (slot)", "index holders")
 
-	// A table without its procedures, as an older version leaves it.
+	// This table lacks its procedures, as an older version would leave it.
 	s.migrated(t)
 	s.exec(t, "DROP PROCEDURE distributed_locks_acquire_v1")
 	old := s.open(t, sqllock.Options{})
@@ -96,8 +96,8 @@ func TestBadSchemaMySQL(t *testing.T) {
 	}
 	everything(t, old)
 
-	// A table whose name differs only by case is another table, but cannot have procedures of its
-	// own.
+	// A table whose name differs only in case is a different table, but cannot have its own
+	// procedures.
 	s.exec(t, "CREATE TABLE DISTRIBUTED_LOCKS (x INT)")
 	if err := old.Verify(t.Context()); err != nil {
 		t.Error(err)
@@ -110,8 +110,8 @@ func TestBadSchemaMySQL(t *testing.T) {
 	}
 }
 
-// The statements of Schema are complete when applied one after the other, also in another database
-// than the connection's, and where there is none.
+// The statements of Schema are complete when applied in order, even in another database than the
+// connection's, and for a connection without a database.
 func TestSchemaIsWhatMigrateDoesMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
@@ -136,10 +136,10 @@ func TestSchemaIsWhatMigrateDoesMySQL(t *testing.T) {
 	}
 }
 
-// A procedure keeps the sql_mode of the session that made it: Migrate sets one that changes the
-// meaning of nothing, and sets it back.
+// A procedure keeps the sql_mode of the session that created it. Migrate sets a neutral sql_mode
+// and restores the old one.
 //
-// Fails when Migrate leaves it.
+// Fails when Migrate leaves it unchanged.
 func TestMigrateUnderAnySQLModeMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
@@ -149,7 +149,7 @@ func TestMigrateUnderAnySQLModeMySQL(t *testing.T) {
 		var before, after string
 		if err := db.QueryRowContext(t.Context(), "SELECT @@sql_mode").Scan(&before); err != nil {
 			if strings.Contains(err.Error(), "1231") {
-				continue // this server has no such mode
+				continue // this server does not support the mode
 			}
 			t.Fatal(err)
 		}
@@ -165,10 +165,10 @@ func TestMigrateUnderAnySQLModeMySQL(t *testing.T) {
 	}
 }
 
-// The user that docs/sql.md describes can do everything but migrate, and has no other rights.
+// The user that docs/sql.md describes can call everything but Migrate and has no other privileges.
 //
-// Fails with one grant less, and when the procedures run as their owner: then the user needs no
-// grants on the table.
+// Fails with one grant less, and when the procedures run with their owner's privileges: the user
+// would then need no grants on the table.
 func TestLeastPrivilegeMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
@@ -204,8 +204,8 @@ func TestCleanupMySQL(t *testing.T) {
 
 func daysAgo(days int) string { return fmt.Sprintf("UTC_TIMESTAMP(6) - INTERVAL %d DAY", days) }
 
-// Cleanup and acquire run at the same time: fences keep growing, a tick that was claimed stays
-// claimed, and no attempt is refused.
+// While Cleanup and acquires run concurrently, fences grow, a claimed tick stays claimed, and no
+// attempt is refused.
 //
 // Fails when Cleanup does not lock the name: a tick is started twice, or a slot is hidden.
 func TestCleanupInUseMySQL(t *testing.T) {

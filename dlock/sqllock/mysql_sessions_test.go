@@ -11,11 +11,11 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// The settings of a session may chain transactions, end it after each, or limit the rows of a
+// The settings of a session may chain transactions, disconnect after each, or limit the rows of a
 // query.
 //
 // Fails when a transaction ends by the session's completion_type: the next one cannot begin, or its
-// answer is lost with the connection; and when a query has no limit of its own.
+// answer is lost with the connection. Fails when a query has no limit of its own.
 func TestSettingsOfTheSessionMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
@@ -33,7 +33,7 @@ func TestSettingsOfTheSessionMySQL(t *testing.T) {
 					t.Fatal(err)
 				}
 				everything(t, store)
-				everything(t, store) // on connections that have been used
+				everything(t, store) // on connections that were used before
 				names := []string{"a", "b", "c"}
 				for _, name := range names {
 					if err := store.Update(t.Context(), name, driver.Update{Limit: &driver.LimitOverride{Cause: ann,

@@ -20,11 +20,11 @@ import (
 // The driver would log every connection that these tests break.
 func init() { _ = mysql.SetLogger(&mysql.NopLogger{}) }
 
-// oneTrip makes the driver put the arguments into the statement.
+// oneTrip makes the driver insert the arguments into the statement.
 const oneTrip = "?interpolateParams=true"
 
-// mysqlWays are the ways to reach a MySQL or MariaDB: how the driver sends a call, and what a
-// session may be set to.
+// mysqlWays are the ways to connect to MySQL or MariaDB. They differ in how the driver sends a call
+// and in the settings of the session.
 func mysqlWays(t testing.TB, server *sqltest.Server) map[string]string {
 	t.Helper()
 	isolation := isolationVariable(t, server)
@@ -42,7 +42,7 @@ func mysqlWays(t testing.TB, server *sqltest.Server) map[string]string {
 	}
 }
 
-// settings returns variables of the session in the form of the driver's DSN.
+// settings returns session variables in the form of the driver's DSN.
 func settings(list ...string) string {
 	for i, s := range list {
 		name, value, _ := strings.Cut(s, "=")
@@ -51,7 +51,8 @@ func settings(list ...string) string {
 	return strings.Join(list, "&")
 }
 
-// isolationVariable has different names in MySQL and MariaDB.
+// isolationVariable returns the name of the isolation variable, which differs between MySQL and
+// MariaDB.
 func isolationVariable(t testing.TB, server *sqltest.Server) string {
 	t.Helper()
 	if has(t, server, "transaction_isolation") {
@@ -65,7 +66,7 @@ func has(t testing.TB, server *sqltest.Server, variable string) bool {
 	return execOn(server, "")(t, "SHOW VARIABLES LIKE '"+variable+"'") != ""
 }
 
-// mysqlOn returns a subject on a database of its own, whose collation ignores case.
+// mysqlOn returns a subject on a new database whose collation ignores case.
 func mysqlOn(t testing.TB, server *sqltest.Server, params string) subject {
 	t.Helper()
 	database := server.NewDatabase(t, "CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
@@ -80,7 +81,7 @@ func mysqlOn(t testing.TB, server *sqltest.Server, params string) subject {
 	}
 }
 
-// viaMySQL gives each host a *sql.DB of its own, as the doc advises.
+// viaMySQL gives each host its own *sql.DB, as the package comment advises.
 func viaMySQL(dsn string) func(testing.TB, sqllock.Options) *sqllock.Store {
 	return func(t testing.TB, opts sqllock.Options) *sqllock.Store {
 		t.Helper()
@@ -101,7 +102,7 @@ func openMySQL(t testing.TB, dsn string) *sql.DB {
 	return db
 }
 
-// quickMariaDB is a server that does not wait for its disk. Only a crash would lose data.
+// quickMariaDB returns a server that does not wait for its disk. Only a crash would lose data.
 func quickMariaDB(t testing.TB, settings ...string) *sqltest.Server {
 	t.Helper()
 	return sqltest.MariaDB(t, sqltest.Options{Settings: append(settings, "innodb-flush-log-at-trx-commit=0")})
@@ -124,7 +125,7 @@ func TestConformanceMySQL(t *testing.T) {
 
 func TestConformanceMySQLItself(t *testing.T) {
 	t.Parallel()
-	testkit.Long(t) // it is the store of TestConformanceMySQL, on the other server of the family
+	testkit.Long(t) // TestConformanceMySQL's store on the other server of the family
 	server := sqltest.MySQL(t, sqltest.Options{Settings: []string{"innodb-flush-log-at-trx-commit=0"}})
 	conform(t, mysqlOn(t, server, oneTrip).migrated(t).app(t))
 }
@@ -135,7 +136,7 @@ func TestTimersMySQL(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			testkit.SkipShort(t)
-			testkit.Long(t) // make test runs it on Postgres and Redis
+			testkit.Long(t) // make test runs these tests on Postgres and Redis
 			keepsTimers(t, once(mysqlOn(t, sqltest.SharedMariaDB(t), params).migrated(t).app(t)))
 		})
 	}
@@ -145,7 +146,7 @@ func TestContentionMySQL(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
 	s := mysqlOn(t, quickMariaDB(t), oneTrip).migrated(t)
-	for _, c := range contentions { // half of them: a grant takes longer than in Postgres
+	for _, c := range contentions { // half as many, because a grant takes longer than in Postgres
 		crowd.Contend(t, s.hosts(t), c.slots, c.workers, c.attempts*4)
 	}
 	if n := strings.TrimSpace(s.exec(t,
@@ -156,8 +157,8 @@ func TestContentionMySQL(t *testing.T) {
 
 // The settings of a session do not affect which requests are granted.
 //
-// Fails when the isolation level of the session is used: at SERIALIZABLE a read waits for others,
-// and they for it.
+// Fails when the session's isolation level is used: at SERIALIZABLE, reads and writes wait for each
+// other.
 func TestContentionOnStrangeSessionsMySQL(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -173,11 +174,10 @@ func TestContentionOnStrangeSessionsMySQL(t *testing.T) {
 	}
 }
 
-// A replica that executes the binary log of the primary, in any format, ends up with the same
-// table.
+// A replica that applies the primary's binary log, in any format, has the same table in the end.
 //
-// Fails when a procedure writes values of the primary alone, such as SYSDATE(), or works at READ
-// COMMITTED.
+// Fails when a procedure writes values that depend on the primary, such as SYSDATE(), or runs at
+// READ COMMITTED.
 func TestReplicasMySQL(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)

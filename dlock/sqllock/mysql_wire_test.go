@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// Every operation is one round trip, or two when the driver prepares each call, for any N, and
+// Every operation is one round trip, or two when the driver prepares each call, for any N and
 // whether slots are free or not.
 //
 // Fails when a procedure is called twice.
@@ -85,7 +85,7 @@ func TestRoundTripsMySQL(t *testing.T) {
 				}
 				return err
 			})
-			if n == 0 { // a mutex
+			if n == 0 { // n is 0 for a mutex
 				continue
 			}
 			name := "n" + strconv.Itoa(n)
@@ -106,11 +106,11 @@ func TestRoundTripsMySQL(t *testing.T) {
 	}
 }
 
-// A call leaves the settings of its session unchanged, because the pool may be the application's,
-// too. A call that fails closes its connection.
+// A call leaves the settings of its session unchanged, because the application may use the same
+// pool. A failed call closes its connection.
 //
-// Fails when a procedure does not restore a setting, or a connection is used again after its
-// procedure failed.
+// Fails when a procedure does not restore a setting, or when a connection is used again after a
+// failed procedure.
 func TestSessionIsLeftAsItWasMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
@@ -176,8 +176,8 @@ func TestSessionIsLeftAsItWasMySQL(t *testing.T) {
 	}
 }
 
-// All slots of the largest semaphore are more than a server aggregates in one value (1 MB, and in
-// MySQL 1 KB).
+// The slots of the largest semaphore exceed what a server aggregates in one value (1 MB; in MySQL,
+// 1 KB).
 func TestListOfTenThousandMySQL(t *testing.T) {
 	t.Parallel()
 	s := mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip).migrated(t)
@@ -195,7 +195,7 @@ func TestListOfTenThousandMySQL(t *testing.T) {
 	}
 }
 
-// The longest prefix and the longest name fit, and a longer holder is cut.
+// The longest prefix and name fit, and a longer holder is truncated.
 func TestLongestNamesMySQL(t *testing.T) {
 	t.Parallel()
 	s := mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip).migrated(t)
@@ -223,7 +223,7 @@ func TestLongestNamesMySQL(t *testing.T) {
 	}
 }
 
-// Errors of the server give advice, and say whether the server itself works.
+// Errors of the server give advice and show whether the server itself works.
 func TestAdviceMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)

@@ -14,8 +14,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
 )
 
-// Faults of the options come back all at once, from Check and from every method, and no server is
-// called for them.
+// Check and every other method return all faults of the options at once, without calling a server.
 func TestFaultsOfOptions(t *testing.T) {
 	t.Parallel()
 	db, err := sql.Open("pgx", "postgres://nobody@127.0.0.1:1/nothing")
@@ -83,7 +82,7 @@ func TestFaultsOfOptions(t *testing.T) {
 	}
 }
 
-// A holder may be any text: every one can be stored.
+// A holder may have any text, and the table can store it.
 func TestStrangeHoldersPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t).open(t, sqllock.Options{})
@@ -94,7 +93,7 @@ func TestStrangeHoldersPostgres(t *testing.T) {
 	}
 }
 
-// A prefix and a name can form an invalid name together.
+// A prefix and a name may be valid alone but invalid together.
 func TestPrefixAndNameTogether(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t).open(t, sqllock.Options{Prefix: "a:slo"})

@@ -19,10 +19,11 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// An acquirer takes a slot of a name and returns how to release it, or nil if all are held.
+// An acquirer takes a slot of a name and returns a function that releases it, or nil if all slots
+// are held.
 type acquirer func(worker int, name string, slots int) (release func(), err error)
 
-// naive asks for one slot after the other, as most would write it.
+// naive tries one slot after the other, which is the obvious implementation.
 func naive(pool *pgxpool.Pool) acquirer {
 	ctx := context.Background()
 	return func(_ int, name string, slots int) (func(), error) {
@@ -57,7 +58,7 @@ func ours(stores []*sqllock.Store) acquirer {
 	}
 }
 
-// A scene is a name with some slots held all the time, and workers that acquire and release the
+// A scene is a name with some slots that are always held, and workers that acquire and release the
 // others.
 type scene struct{ slots, held, workers int }
 
@@ -65,7 +66,7 @@ func (s scene) String() string {
 	return fmt.Sprintf("N=%d/held=%d%%/workers=%d", s.slots, s.held, s.workers)
 }
 
-// play makes the workers make that many attempts, and returns how many succeeded per second, and
+// play makes the workers make the given number of attempts. It returns the successes per second and
 // the median time of an attempt.
 func (s scene) play(b *testing.B, acquire acquirer, name string, attempts int) (perSecond float64, p50 time.Duration) {
 	b.Helper()
@@ -97,7 +98,7 @@ func (s scene) play(b *testing.B, acquire acquirer, name string, attempts int) (
 	return float64(granted.Load()) / took.Seconds(), sorted[len(sorted)/2]
 }
 
-// hold takes the slots that are held all the time.
+// hold takes the slots that are always held.
 func (s scene) hold(b *testing.B, acquire acquirer, name string) {
 	b.Helper()
 	for range s.slots * s.held / 100 {
@@ -112,7 +113,7 @@ const (
 	benchAttempts = 400
 )
 
-// median sorts.
+// median sorts list and returns its median.
 func median[T float64 | time.Duration](list []T) T {
 	slices.Sort(list)
 	return list[len(list)/2]
@@ -142,9 +143,9 @@ func benchPostgres(b *testing.B) (*pgxpool.Pool, []*sqllock.Store) {
 	return pool, stores
 }
 
-// BenchmarkPostgresAgainstNaive compares with the naive loop over the slots, in rounds that take
-// turns, so that both run under the same conditions: grants per second, and their ratio (the median
-// of the rounds). The last is a control: naive against naive.
+// BenchmarkPostgresAgainstNaive compares the store with the naive loop over the slots, in
+// alternating rounds, so that both run under the same conditions. It reports grants per second and
+// their ratio (the median of the rounds). The last case is a control: naive against naive.
 func BenchmarkPostgresAgainstNaive(b *testing.B) {
 	pool, stores := benchPostgres(b)
 	compare := func(s scene, ours, theirs acquirer) func(*testing.B) {
@@ -173,8 +174,8 @@ func BenchmarkPostgresAgainstNaive(b *testing.B) {
 	b.Run("control", compare(scene{50, 90, 16}, naive(pool), naive(pool)))
 }
 
-// BenchmarkPostgresByN compares the time of an acquire at several numbers of slots with that at
-// five.
+// BenchmarkPostgresByN compares the time of an acquire at several numbers of slots with the time at
+// five slots.
 func BenchmarkPostgresByN(b *testing.B) {
 	_, stores := benchPostgres(b)
 	acquire := ours(stores[:1])

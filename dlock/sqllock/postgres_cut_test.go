@@ -14,11 +14,12 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// A host's connections are cut off in the middle of what it sends, by something that keeps them up
-// towards the server (a proxy, a pooler). Its slots come back when its leases have ended.
+// Something between host and server (a proxy, a pooler) cuts off a host's connections in the middle
+// of a call and keeps them open toward the server. The host's slots are free when its leases have
+// ended.
 //
-// Fails when a call is sent in several messages: the server executes the first ones, and keeps
-// their rows locked while it waits for the last.
+// Fails when a call is sent in several messages: the server executes the first ones and keeps their
+// rows locked while it waits for the last.
 func TestCallsThatAreCutOffPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
@@ -30,7 +31,7 @@ func TestCallsThatAreCutOffPostgres(t *testing.T) {
 	}
 	through := viaPgx(t, strings.Replace(dsn, server.Addr(), proxy.Addr(), 1))(t,
 		sqllock.Options{})
-	const names = 6 // each is cut off at another place
+	const names = 6 // each is cut off at a different point
 	request := func(i int, who string) driver.Request {
 		return driver.Request{Name: fmt.Sprint("n", i), Token: who, TTL: 2 * time.Second}
 	}

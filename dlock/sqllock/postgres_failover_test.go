@@ -19,8 +19,8 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// A failover is a server whose name leads to another address after fail. The first address then
-// closes its connections, and no longer answers.
+// A failover is a server whose name resolves to another address after fail. The first address then
+// closes its connections and stops answering.
 type failover struct {
 	dial   pgconn.DialFunc
 	first  net.Listener
@@ -33,7 +33,7 @@ type failover struct {
 
 func (f *failover) connect(ctx context.Context, network, addr string) (net.Conn, error) {
 	switch first := f.first.Addr().String(); {
-	case addr == first && f.failed.Load(): // pgx asks to cancel a statement of an old connection
+	case addr == first && f.failed.Load(): // pgx tries to cancel a statement of an old connection
 		<-ctx.Done()
 		return nil, ctx.Err()
 	case addr == first || f.failed.Load():
@@ -85,9 +85,9 @@ func (f *failover) fail() {
 	}
 }
 
-// After a failover the first call reaches the new server: a connection that the old one has closed
-// immediately leaves its place in the pool, although pgx still waits for the old address, which it
-// asks to cancel the statement.
+// After a failover, the first call reaches the new server. A connection that the old server has
+// closed gives up its place in the pool immediately, although pgx still waits for the old address
+// to cancel the statement.
 //
 // Fails when a dead connection keeps its place in the pool until it is closed (15 s).
 func TestDeadConnectionsKeepNoPlacePostgres(t *testing.T) {

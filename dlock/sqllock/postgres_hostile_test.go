@@ -18,9 +18,9 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// Another user's functions and operators in the search path are never called with the rights of the
-// application or of the owner who migrates, even if their parameters match better than those of
-// Postgres' own.
+// Functions and operators of other users in the search path are never called with the privileges of
+// the application or of the owner who migrates, even if their parameters match better than those of
+// Postgres's own functions.
 //
 // Fails when one of the functions does not set its search_path.
 func TestStrangersFunctionsAreNotCalledPostgres(t *testing.T) {
@@ -28,7 +28,7 @@ func TestStrangersFunctionsAreNotCalledPostgres(t *testing.T) {
 	s := postgres(t, "pgx").migrated(t)
 	fail := " LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'a function of a stranger was called'; END $$; "
 	s.exec(t, "CREATE FUNCTION public.hashtextextended(text, integer) RETURNS bigint"+fail+
-		// not preferred, but found first if the path says so
+		// Postgres does not prefer these functions, but finds them first with this search_path.
 		"CREATE FUNCTION public.floor(float8) RETURNS float8"+fail+
 		"CREATE FUNCTION public.set_config(text, text, boolean) RETURNS text"+fail+
 		"CREATE FUNCTION public.to_regclass(varchar) RETURNS regclass"+fail+
@@ -50,7 +50,7 @@ func TestStrangersFunctionsAreNotCalledPostgres(t *testing.T) {
 	}
 }
 
-// A SET search_path by another client of a pooler does not move the store to another table.
+// If another client of a pooler sets search_path, the store still uses its own table.
 //
 // Fails when names are not qualified: there are two holders, and a healthy lease is lost.
 func TestSearchPathThroughAPoolerPostgres(t *testing.T) {
@@ -90,10 +90,10 @@ func TestSearchPathThroughAPoolerPostgres(t *testing.T) {
 	}
 }
 
-// Settings of a database or a role change neither the answers nor the plans of the statements.
+// Settings of a database or role affect neither the answers nor the plans of the statements.
 //
-// Fails when quote_all_identifiers changes what Verify reads, and when enable_nestloop = off makes
-// every call compile its plan anew.
+// Fails when quote_all_identifiers changes the text that Verify reads, and when enable_nestloop =
+// off makes every call compile its plan again.
 func TestSettingsOfTheDatabasePostgres(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -129,9 +129,9 @@ func TestSettingsOfTheDatabasePostgres(t *testing.T) {
 	}
 }
 
-// Additional columns do no harm, with any names.
+// Additional columns with any names do no harm.
 //
-// Fails when a column is taken for a variable of that name: the attempt never ended.
+// Fails when a column is taken for a variable with the same name: the attempt never ended.
 func TestFurtherColumnsPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t)
@@ -146,10 +146,10 @@ func TestFurtherColumnsPostgres(t *testing.T) {
 	everything(t, store)
 }
 
-// Names are bytes to a database that has no encoding, whatever they contain.
+// To a database without an encoding, names are bytes, whatever they contain.
 //
-// Fails when the leases of a call are sent with escapes: the server cannot tell what characters
-// they are, and refuses all leases of the host.
+// Fails when the leases of a call are sent with escapes: the server cannot decode them and refuses
+// all leases of the host.
 func TestNamesWithSeparatorsPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
@@ -180,7 +180,7 @@ func TestNamesWithSeparatorsPostgres(t *testing.T) {
 	}
 }
 
-// A server that cannot grant does not refuse either: the data of a replica may be outdated.
+// A server that cannot grant must not refuse either, because the data of a replica may be outdated.
 //
 // Fails when only writes are errors.
 func TestReadOnlyServersDoNotRefusePostgres(t *testing.T) {
@@ -219,7 +219,7 @@ func (d disguised) QueryRow(ctx context.Context, query string, args []any, dest 
 	return err
 }
 
-// Servers that accept Postgres clients but have other locks are refused at start-up.
+// Servers that accept Postgres clients but have different locks are refused at startup.
 //
 // Fails when the version is not checked.
 func TestOtherServersAreRefusedPostgres(t *testing.T) {
@@ -244,7 +244,7 @@ func TestOtherServersAreRefusedPostgres(t *testing.T) {
 	}
 }
 
-// onPool is a Driver on a pool of pgx.
+// onPool is a Driver on a pgx pool.
 type onPool struct{ pool *pgxpool.Pool }
 
 func (p onPool) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
@@ -262,10 +262,10 @@ func (p onPool) WithDB(do func(*sql.DB) error) error {
 
 func (p onPool) Close() error { return nil }
 
-// Audit warns of a transaction that was left open, which slows down everything, and of the dead
-// rows that it leaves.
+// Audit warns of a transaction that was left open, which slows down every operation, and of the
+// dead rows that it leaves.
 //
-// Fails when open transactions, or dead rows, are not checked.
+// Fails when open transactions or dead rows are not checked.
 func TestAuditOldTransactionsPostgres(t *testing.T) {
 	const manyDead = 60_000
 	t.Parallel()
@@ -294,7 +294,7 @@ func TestAuditOldTransactionsPostgres(t *testing.T) {
 		}
 	}
 	if _, err := pool.Exec(t.Context(), "SELECT pg_stat_force_next_flush()"); err != nil {
-		t.Log(err) // before Postgres 15 the statistics arrive with a delay
+		t.Log(err) // before Postgres 15, statistics arrive with a delay
 	}
 	if err := testkit.Poll(10*time.Second, "a warning", func() error {
 		warnings, err := s.Audit(t.Context())

@@ -15,12 +15,11 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// A server that answers, but later than a call may take, needs no new connection for each such
-// call. Connecting costs it more than answering: with a new connection after each late answer, all
-// hosts together would keep it too busy to answer any of them in time, for ever.
+// If a server answers too late for a call, the call needs no new connection. For the server,
+// connecting is more expensive than answering. With a new connection after each late answer, all
+// hosts together could keep the server too busy to ever answer in time.
 //
-// Fails when a connection is closed, or the pool is reset, because one call was not answered in
-// time.
+// Fails when one late answer closes a connection or resets the pool.
 func TestLateAnswersCostNoConnectionPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)

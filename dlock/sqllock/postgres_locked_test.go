@@ -17,8 +17,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// lockRow locks a row in a transaction that stays open, as a client with autocommit off does, until
-// the function that it returns is called.
+// lockRow locks a row in a transaction that stays open, as with autocommit off, until unlock is
+// called.
 func lockRow(t *testing.T, pool *pgxpool.Pool, resource string, slot int) (unlock func()) {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
@@ -36,7 +36,7 @@ func lockRow(t *testing.T, pool *pgxpool.Pool, resource string, slot int) (unloc
 	return unlock
 }
 
-// freed creates the rows of n slots of a name, by acquiring and releasing each.
+// freed creates the rows of n slots of a name by acquiring and releasing each.
 func freed(t *testing.T, s *sqllock.Store, name string, n int) {
 	t.Helper()
 	var grants []driver.Grant
@@ -48,14 +48,14 @@ func freed(t *testing.T, s *sqllock.Store, name string, n int) {
 		}
 		grants = append(grants, g)
 	}
-	for _, g := range grants { // one after the other: slot 0 ended first
+	for _, g := range grants { // one after the other, so that slot 0 ended first
 		if _, err := s.Release(t.Context(), g); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// briefly is the context of a call that has little time.
+// briefly returns the context of a call with little time.
 func briefly(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -63,16 +63,16 @@ func briefly(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// If another transaction keeps a row locked, that costs its slot only: all other free slots are
-// granted immediately. If there is no other, the error says what is in the way and does not count
-// as an outage, because with StoreDownRunLocal every host would run.
+// If another transaction keeps a row locked, only its slot is affected: all other free slots are
+// granted immediately. If there is no other slot, the error names the cause. It is not an outage,
+// because with StoreDownRunLocal every host would then run.
 //
 // Fails when an acquire waits for the row of the slot that ended first, and when the server waits
 // for as long as the caller.
 func TestForeignLockCostsOneSlotPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
-	// A busy machine may be late, which is measured. The deadline leaves room for that.
+	// A busy machine may be late, which the test measures. The deadline leaves room for this.
 	const atOnce, patience = 500 * time.Millisecond, 4 * time.Second
 	late := testkit.MeasureLateness(t, 10*time.Millisecond)
 	for _, ticking := range []bool{false, true} {
@@ -114,7 +114,7 @@ func TestForeignLockCostsOneSlotPostgres(t *testing.T) {
 // While the row of the only free slot is locked, a new slot is granted if the name has room for
 // more rows.
 //
-// Fails when it waits although there is another slot.
+// Fails when an acquire waits although there is another slot.
 func TestForeignLockAndANewSlotPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -124,7 +124,7 @@ func TestForeignLockAndANewSlotPostgres(t *testing.T) {
 		TTL: time.Minute}); err != nil || g.Slot != 1 {
 		t.Errorf("slot %d, %v: must be slot 1", g.Slot, err)
 	}
-	// The row that knows what concerns the whole name.
+	// This row has the data of the whole name.
 	lockRow(t, pool, "a:slot:", -1)
 	if g, err := s.TryAcquire(briefly(t, time.Second), driver.Request{Name: "a", Slots: 3, Token: "u",
 		TTL: time.Minute}); err != nil || g.Slot != 2 {
@@ -132,14 +132,13 @@ func TestForeignLockAndANewSlotPostgres(t *testing.T) {
 	}
 }
 
-// If another session keeps the row of a lease locked, that costs this lease, and no other of the
-// host.
+// If another session keeps the row of a lease locked, only this lease of the host is affected.
 //
 // Fails when a heartbeat waits for the rows of all its leases.
 func TestForeignLockCostsOneLeasePostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
-	// Long enough for a busy machine to extend the other leases.
+	// On a busy machine, this is long enough to extend the other leases.
 	const ttl = 8 * time.Second
 	session, err := dlock.NewSession(s, dlock.SessionOptions{TTL: ttl, StoreTimeout: ttl / 3})
 	if err != nil {
@@ -160,7 +159,7 @@ func TestForeignLockCostsOneLeasePostgres(t *testing.T) {
 	case <-time.After(2 * ttl):
 		t.Error("the lease whose row is locked is still trusted")
 	}
-	time.Sleep(ttl / 20) // all leases would end at about the same time
+	time.Sleep(ttl / 20) // so that all leases would end at about the same time
 	if err := leases[0].Err(); err == nil || !strings.Contains(err.Error(), "row of it locked") {
 		t.Errorf("%v: must say what is in the way", err)
 	}
@@ -172,10 +171,10 @@ func TestForeignLockCostsOneLeasePostgres(t *testing.T) {
 	unlock()
 }
 
-// A release skips the lease whose row is locked, and does not store a success if the row of the
+// A release skips the lease whose row is locked. It does not record a success if the row of the
 // name is locked.
 //
-// Fails when it waits for the rows of all its leases, or for the row of a name.
+// Fails when a release waits for the rows of all its leases or for the row of a name.
 func TestForeignLockAndReleasePostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -209,7 +208,7 @@ func TestForeignLockAndReleasePostgres(t *testing.T) {
 
 // The error after a lock wait says what to look for.
 //
-// Fails when the server waits for as long as the caller: its answer comes too late.
+// Fails when the server waits for as long as the caller, so that its answer comes too late.
 func TestLockedRowsAreToldOfPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -231,14 +230,14 @@ func TestLockedRowsAreToldOfPostgres(t *testing.T) {
 	}
 }
 
-// idleRows puts rows into the table that have been idle for longer than any retention.
+// idleRows inserts rows that have been idle for longer than any retention.
 const idleRows = "INSERT INTO distributed_locks (resource_name, slot, fence, acquired_at, expires_at) SELECT %s, " +
 	"'1980-01-01', '1980-01-01' FROM generate_series(0, %d) AS i"
 
-// Cleanup waits for no lock and blocks no other call: it skips locked rows. A grant in progress
-// counts as locked, so Cleanup leaves no slot without a row.
+// Cleanup skips locked rows, so it waits for no lock and blocks no other call. The rows of a grant
+// in progress are locked, so Cleanup leaves no slot without a row.
 //
-// Fails when it deletes without checking for locks: it waits while it has rows of other names
+// Fails when Cleanup deletes without checking for locks: it waits while it has rows of other names
 // locked.
 func TestCleanupWaitsForNobodyPostgres(t *testing.T) {
 	t.Parallel()
@@ -286,8 +285,8 @@ func TestCleanupWaitsForNobodyPostgres(t *testing.T) {
 	}
 }
 
-// A session that has locked the whole table delays Cleanup, and calls without a deadline, by
-// seconds only.
+// If a session has locked the whole table, this delays Cleanup and calls without a deadline only by
+// seconds.
 //
 // Fails when a statement has no lock timeout: it would outlive its process in the server.
 func TestLockedTablePostgres(t *testing.T) {
@@ -343,7 +342,8 @@ func TestLockedTablePostgres(t *testing.T) {
 
 // The time of Cleanup depends on the number of rows, not on the number of slots of one name.
 //
-// Fails when it asks for each row whether one above is in use: 10,000 slots took 17 s.
+// Fails when Cleanup checks separately for each row whether a higher one is in use: 10,000 slots
+// took 17 s.
 func TestCleanupOfManySlotsPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)

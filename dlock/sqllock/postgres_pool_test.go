@@ -23,12 +23,12 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// A network that was silent for a second, and then no longer knows the old connections (a firewall
-// that lost its table, a host with a new address), costs no lease: the store is back immediately,
-// with any number of calls in progress.
+// A network is silent for a second and has then forgotten the old connections (a firewall that lost
+// its table, a host with a new address). No lease is lost: the store works again immediately, with
+// any number of calls in progress.
 //
-// Fails when a connection that failed keeps its place in the pool until the server has closed it:
-// pgx waits 15 s for that.
+// Fails when a failed connection keeps its place in the pool until the server has closed it: pgx
+// waits 15 s for that.
 func TestConnectionsThatDieInSilencePostgres(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -53,7 +53,7 @@ func TestConnectionsThatDieInSilencePostgres(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer session.Close(context.Background())
-			patient, enough := context.WithTimeout(t.Context(), testkit.Patience) // it connects first
+			patient, enough := context.WithTimeout(t.Context(), testkit.Patience) // the first call also connects
 			defer enough()
 			lease, err := session.Mutex("kept").Acquire(patient)
 			if err != nil {
@@ -62,7 +62,7 @@ func TestConnectionsThatDieInSilencePostgres(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			var workers, busy sync.WaitGroup
-			for i := range 8 { // all four connections are in use when the silence begins
+			for i := range 8 { // so that all four connections are in use when the silence begins
 				busy.Add(1)
 				workers.Go(func() {
 					grants := 0
@@ -82,7 +82,7 @@ func TestConnectionsThatDieInSilencePostgres(t *testing.T) {
 			late := testkit.MeasureLateness(t, 20*time.Millisecond)
 			silent := time.Now()
 			proxy.BlackHole(true)
-			time.Sleep(time.Second) // the outage
+			time.Sleep(time.Second) // duration of the outage
 			proxy.Strand()
 			proxy.BlackHole(false)
 			back := time.Now()
@@ -189,7 +189,7 @@ func TestCancelledCallsLeaveThePoolAlonePostgres(t *testing.T) {
 	}
 }
 
-// errIf returns an error if the query answers true.
+// errIf returns an error if the query returns true.
 func errIf(ctx context.Context, pool *pgxpool.Pool, query, why string) error {
 	var is bool
 	err := pool.QueryRow(ctx, query).Scan(&is)
@@ -199,10 +199,10 @@ func errIf(ctx context.Context, pool *pgxpool.Pool, query, why string) error {
 	return err
 }
 
-// If the server has closed idle connections, the next call still succeeds, also a moment later, and
-// also if no call has used these connections yet.
+// If the server has closed idle connections, the next call still succeeds. This also holds a moment
+// later, and for connections that no call has used yet.
 //
-// Fails when the first call fails because of it.
+// Fails when the first call fails because of a closed connection.
 func TestConnectionsClosedWhileIdlePostgres(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"pgx", "database/sql"} {
@@ -224,7 +224,7 @@ func TestConnectionsClosedWhileIdlePostgres(t *testing.T) {
 					return strings.TrimSpace(s.exec(t, "SELECT count(*)"+others)) == "0"
 				})
 				if way == "database/sql" {
-					time.Sleep(1100 * time.Millisecond) // pgx looks at no connection used within the last second
+					time.Sleep(1100 * time.Millisecond) // pgx does not check connections used within the last second
 				}
 				if err := call(); err != nil {
 					t.Errorf("%s: %v", what, err)
@@ -234,7 +234,7 @@ func TestConnectionsClosedWhileIdlePostgres(t *testing.T) {
 	}
 }
 
-// nosy is a tracer that stores everything, like those that write arguments into traces.
+// nosy is a tracer that stores everything, like tracers that record arguments.
 type nosy struct {
 	mu   sync.Mutex
 	told []string
@@ -249,10 +249,10 @@ func (n *nosy) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQ
 
 func (n *nosy) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// The tracer of the application's pool sees the statements of the store, but no tokens: a token is
-// enough to release a lease.
+// The tracer of the application's pool sees the statements of the store but no tokens, because a
+// token is enough to release a lease.
 //
-// Fails when the store's pool uses the tracer as it is.
+// Fails when the store's pool uses the tracer unchanged.
 func TestTracersSeeNoTokenPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
@@ -293,8 +293,8 @@ func TestTracersSeeNoTokenPostgres(t *testing.T) {
 
 // A connection that takes longer to connect than a call may last is used once it is ready.
 //
-// Fails when a call that ends while it waits for a connection closes all connections, also those in
-// progress.
+// Fails when a call that ends while it waits for a connection closes all connections, including
+// those in progress.
 func TestSlowConnectsPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
@@ -305,7 +305,7 @@ func TestSlowConnectsPostgres(t *testing.T) {
 	var slow atomic.Bool
 	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if slow.Load() {
-			time.Sleep(400 * time.Millisecond) // as TLS and a login across an ocean
+			time.Sleep(400 * time.Millisecond) // like TLS and a login across an ocean
 		}
 		return new(net.Dialer).DialContext(ctx, network, addr)
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// postgresWithPool returns a store in a database of its own, and connections with which a test
-// changes the database directly.
+// postgresWithPool returns a store in a new database, and connections with which a test changes the
+// database directly.
 func postgresWithPool(t *testing.T) (*sqllock.Store, *pgxpool.Pool) {
 	t.Helper()
 	server := sqltest.SharedPostgres(t)
@@ -38,8 +38,8 @@ func postgresWithPool(t *testing.T) (*sqllock.Store, *pgxpool.Pool) {
 	return s, pool
 }
 
-// A lease is extended in a transaction that has not committed when another acquire finds the lease
-// ended. That acquire waits for the transaction and is refused.
+// An acquire finds a lease ended while a transaction that extends it has not committed. The acquire
+// waits for the transaction and is refused.
 //
 // Fails when the row is not read again after the wait: the slot is granted twice.
 func TestExtendedAtTheLastMomentPostgres(t *testing.T) {
@@ -98,10 +98,10 @@ func TestExtendedAtTheLastMomentPostgres(t *testing.T) {
 	}
 }
 
-// A call waits for a lock that another session holds in the database until its deadline, no longer,
-// and leaves nothing behind that would take the slot afterwards.
+// If another session holds a lock in the database, a call waits for it no longer than its deadline.
+// It leaves nothing behind that could take the slot afterwards.
 //
-// Fails when the wait in the database has no bound of its own and the connection is cut off: the
+// Fails when the wait in the database has no limit of its own and the connection is cut off: the
 // statement would continue there.
 func TestWaitsAreBoundedPostgres(t *testing.T) {
 	t.Parallel()
@@ -126,7 +126,7 @@ func TestWaitsAreBoundedPostgres(t *testing.T) {
 		"SELECT pg_advisory_xact_lock(hashtextextended('tickslot token waits', 0))"); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // it has to be waiting before this ends
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // must be waiting before this ends
 	defer cancel()
 	failed := make(chan error, 1)
 	go func() {
@@ -157,10 +157,10 @@ func TestWaitsAreBoundedPostgres(t *testing.T) {
 	proxy.BlackHole(false)
 }
 
-// An extension that waits until its lease has ended does not revive it.
+// An extension that waits until its lease has ended does not revive the lease.
 //
-// Fails when the expiry is not checked again after the wait: a row that was only locked is not read
-// again.
+// Fails when the expiry is not checked again after the wait: Postgres does not read a row again
+// that was only locked.
 func TestExtendAfterAWaitPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -203,8 +203,8 @@ func TestExtendAfterAWaitPostgres(t *testing.T) {
 	}
 }
 
-// An attempt that is cancelled while the database still works on it is released by its token: the
-// release waits for it.
+// If an attempt is cancelled while the database still works on it, its token is released. The
+// release waits for the attempt.
 //
 // Fails when the release does not wait: it finds nothing, and the slot is held for a TTL.
 func TestReleaseOfAnAttemptUnderWayPostgres(t *testing.T) {
@@ -248,10 +248,10 @@ func TestReleaseOfAnAttemptUnderWayPostgres(t *testing.T) {
 	}
 }
 
-// After a network that drops everything, even connection attempts, the store recovers within
-// seconds.
+// After an outage in which the network drops everything, even connection attempts, the store
+// recovers within seconds.
 //
-// Fails when a connection attempt has the usual time-out: it uses up a place in the pool for two
+// Fails when a connection attempt has the usual timeout: it occupies a place in the pool for two
 // minutes.
 func TestSilentLossPostgres(t *testing.T) {
 	t.Parallel()

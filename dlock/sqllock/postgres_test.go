@@ -19,7 +19,8 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/crowd"
 )
 
-// postgresWays are the ways to reach a Postgres. Each makes a subject on a database of the server.
+// postgresWays are the ways to connect to Postgres. Each returns a subject on a database of the
+// server.
 var postgresWays = []struct {
 	name string
 	open func(t testing.TB, server *sqltest.Server, database, user string) func(testing.TB,
@@ -32,7 +33,7 @@ var postgresWays = []struct {
 	{"pipelines", func(t testing.TB, server *sqltest.Server, database, user string) func(testing.TB,
 		sqllock.Options) *sqllock.Store {
 		return viaPgx(t, server.DSN(user, "", database), func(c *pgxpool.Config) {
-			c.ConnConfig.RuntimeParams["standard_conforming_strings"] = "off" // pgx cannot quote then
+			c.ConnConfig.RuntimeParams["standard_conforming_strings"] = "off" // pgx then cannot quote
 		})
 	}},
 	{"PgBouncer", func(t testing.TB, server *sqltest.Server, database, user string) func(testing.TB,
@@ -47,7 +48,7 @@ var postgresWays = []struct {
 	}},
 }
 
-// postgres is a subject on a database of its own, on the shared server.
+// postgres returns a subject on a new database of the shared server.
 func postgres(t testing.TB, way string) subject {
 	t.Helper()
 	return postgresOn(t, sqltest.SharedPostgres(t), way)
@@ -92,7 +93,7 @@ func viaPgx(t testing.TB, dsn string, settings ...func(*pgxpool.Config)) func(te
 		t.Fatal(err)
 	}
 	if !strings.Contains(dsn, "connect_timeout=") {
-		config.ConnConfig.ConnectTimeout = 10 * time.Second // all these tests at once keep a machine busy
+		config.ConnConfig.ConnectTimeout = 10 * time.Second // these tests together keep a machine busy
 	}
 	for _, set := range settings {
 		set(config)
@@ -109,7 +110,7 @@ func viaPgx(t testing.TB, dsn string, settings ...func(*pgxpool.Config)) func(te
 	}
 }
 
-// viaSQL gives each host a *sql.DB of its own, as the doc advises.
+// viaSQL gives each host its own *sql.DB, as the package comment advises.
 func viaSQL(t testing.TB, dsn string) func(testing.TB, sqllock.Options) *sqllock.Store {
 	t.Helper()
 	return func(t testing.TB, opts sqllock.Options) *sqllock.Store {
@@ -124,11 +125,11 @@ func viaSQL(t testing.TB, dsn string) func(testing.TB, sqllock.Options) *sqllock
 	}
 }
 
-// features are what the stores on tables state. Round trips are counted in TestRoundTripsPostgres.
+// features are the features of the stores on tables. TestRoundTripsPostgres counts the round trips.
 var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
 	PreviousExpired: true, Control: true, Shared: true, Rate: true, Delay: true, Listing: true, Enumeration: true}
 
-// conform runs the conformance suite, each test of it in a namespace of its own on one table.
+// conform runs the conformance suite. Each of its tests has a separate namespace on one table.
 func conform(t *testing.T, s subject) {
 	dlocktest.Run(t, dlocktest.Harness{Features: features, TTL: suiteTTL, New: func(t testing.TB) dlocktest.Namespace {
 		prefix := sqltest.Unique("p")
@@ -148,7 +149,7 @@ func TestConformancePostgres(t *testing.T) {
 			t.Parallel()
 			testkit.SkipShort(t)
 			if way.name != "pgx" {
-				testkit.Long(t) // they are the same store, reached in another way
+				testkit.Long(t) // the same store, reached in another way
 			}
 			conform(t, postgres(t, way.name).migrated(t).app(t))
 		})
@@ -158,7 +159,7 @@ func TestConformancePostgres(t *testing.T) {
 func TestContentionPostgres(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
-	// Only a crash would lose data, and there is none here.
+	// Only a crash would lose data, and this test has none.
 	s := postgresOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"fsync=off"}}), "pgx").migrated(t)
 	for _, c := range contentions {
 		crowd.Contend(t, s.hosts(t), c.slots, c.workers, c.attempts*8)

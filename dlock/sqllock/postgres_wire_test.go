@@ -21,10 +21,10 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// Every operation is one statement and one round trip, for any N, and whether slots are free or
-// not, also on a connection that has not been used for a while.
+// Every operation is one statement and one round trip, for any N and whether slots are free or not.
+// This also holds on a connection that was idle for a while.
 //
-// Fails when connections are pinged before use, or statements prepared.
+// Fails when connections are pinged before use, or statements are prepared.
 func TestRoundTripsPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
@@ -118,13 +118,13 @@ func TestRoundTripsPostgres(t *testing.T) {
 // The same attempt, sent on several connections at once as after a late reply, gets at most one
 // slot.
 //
-// Fails without the lock on the token: it gets several.
+// Fails without the lock on the token: the attempt gets several.
 func TestSameTokenFromManySidesPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t)
 	open := s.hosts(t)
 	stores := []driver.Store{open(), open(), open(), open()}
-	// Rows that ended, so that they can be taken without the lock on the name.
+	// These rows have ended, so they can be taken without the lock on the name.
 	const slots = 8
 	for i := range slots {
 		g, err := stores[0].TryAcquire(t.Context(), driver.Request{Name: "a", Slots: slots,
@@ -144,7 +144,7 @@ func TestSameTokenFromManySidesPostgres(t *testing.T) {
 	for round := range testkit.Rounds(t, 30, 200) {
 		token := "token" + strconv.Itoa(round)
 		var mu sync.Mutex
-		got := map[int]driver.Grant{} // by slot
+		got := map[int]driver.Grant{} // keyed by slot
 		var all sync.WaitGroup
 		for _, store := range stores {
 			all.Go(func() {
@@ -171,9 +171,9 @@ func TestSameTokenFromManySidesPostgres(t *testing.T) {
 	}
 }
 
-// A token must not be reused. A client that does so gets an answer, and not two slots.
+// A token must not be reused. A client that reuses one gets an answer but not two slots.
 //
-// Fails when an ended lease is searched again and again.
+// Fails when an ended lease is searched for repeatedly.
 func TestTokenUsedAgainPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t).open(t, sqllock.Options{})
@@ -191,8 +191,8 @@ func TestTokenUsedAgainPostgres(t *testing.T) {
 	}
 }
 
-// Hosts that claim ticks at the same time never start one more often than allowed, and claim every
-// tick.
+// Hosts that claim ticks at the same time never start one more often than allowed, and they claim
+// every tick.
 //
 // Fails without the lock on the name.
 func TestTicksAtTheSameTimePostgres(t *testing.T) {
@@ -232,8 +232,8 @@ func TestTicksAtTheSameTimePostgres(t *testing.T) {
 	}
 }
 
-// Slots whose rows were deleted by hand are granted again: with up to sixteen slots the next
-// attempt finds them, with more a later one.
+// Slots whose rows were deleted by hand are granted again. With up to sixteen slots, the next
+// attempt finds them; with more, a later one does.
 //
 // Fails when a slot without a row counts as held.
 func TestDeletedRowsPostgres(t *testing.T) {
@@ -254,7 +254,7 @@ func TestDeletedRowsPostgres(t *testing.T) {
 		found := map[int]bool{}
 		tries := 2
 		if n > 16 {
-			tries = 1000 // each looks at one of seven windows: that all miss has a chance of 1e-60
+			tries = 1000 // each try checks one of seven windows; the probability that all miss is 1e-60
 		}
 		for i := 0; i < tries && len(found) < 2; i++ {
 			g, err := acquire("u" + strconv.Itoa(i))
@@ -270,8 +270,8 @@ func TestDeletedRowsPostgres(t *testing.T) {
 	}
 }
 
-// Even if the role or the database has set another level and limits, calls decide on fresh rows,
-// and wait for as long as they may.
+// Even if the role or the database has set another isolation level and other limits, calls decide
+// on fresh rows and wait for as long as they may.
 //
 // Fails when a call trusts the settings of its session.
 func TestSessionsWithOtherSettingsPostgres(t *testing.T) {
@@ -311,7 +311,7 @@ func TestSessionsWithOtherSettingsPostgres(t *testing.T) {
 			if _, err := store.Release(t.Context(), g); err != nil {
 				t.Errorf("%s: Release: %v", name, err)
 			}
-			// Another session has the row of the only slot locked for a while.
+			// Another session keeps the row of the only slot locked for a while.
 			blocker, err := pgx.Connect(t.Context(), server.DSN("", "", database)+"&statement_timeout=0")
 			if err != nil {
 				t.Fatal(err)
@@ -334,8 +334,8 @@ func TestSessionsWithOtherSettingsPostgres(t *testing.T) {
 	}
 }
 
-// A name that the database cannot store when the connection translates it is refused with an error
-// that says so. The store is not taken for down.
+// If the connection translates a name and the database cannot store it, the name is refused with an
+// error that says so. This is not an outage.
 func TestUnfitDatabasesPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
@@ -349,7 +349,7 @@ func TestUnfitDatabasesPostgres(t *testing.T) {
 		_, err := store.TryAcquire(t.Context(), driver.Request{Name: name, Token: token, TTL: time.Hour})
 		return err
 	}
-	for _, name := range []string{"grün", "世界"} { // pgx leaves it to the database: to this one they are bytes
+	for _, name := range []string{"grün", "世界"} { // to this database, names are bytes
 		if err := acquire(store, name, "t"); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -361,7 +361,7 @@ func TestUnfitDatabasesPostgres(t *testing.T) {
 	if err := acquire(translating, "世", "t"); !errors.Is(err, driver.ErrFault) {
 		t.Errorf("a name that the database cannot store: %v", err)
 	}
-	// Text of operators is stored as ASCII.
+	// Text from operators is stored as ASCII.
 	if err := translating.Update(t.Context(), "a", driver.Update{Trigger: &ann}); err != nil {
 		t.Errorf("an update: %v", err)
 	}
@@ -371,7 +371,7 @@ func TestUnfitDatabasesPostgres(t *testing.T) {
 }
 
 // tooLate is a Driver whose server cancels statements because of the role's statement_timeout: each
-// lone one, and as many transactions as are left.
+// single statement, and the remaining number of transactions.
 type tooLate struct {
 	onPool
 	left *int

@@ -18,15 +18,15 @@ import (
 var strangeTables = []string{
 	`locks of "the" shop`, "it's", "back`tick", "semi;colon", "SELECT", "schlüssel-世界", "a.b", "{table}", "%s", "[x]]",
 	"-- x", "ünïcödé and upper CASE",
-	// words that statements use themselves
+	// These are words that the statements themselves use.
 	"wanted", "held", "done", "page", "idle", "kept", "clock", "n", "l", "head", "slot", "mine",
 }
 
-// manyMigrate makes ten hosts migrate at the same time, as a new deployment does, and one more
+// manyMigrate makes ten hosts migrate at the same time, as in a new deployment, and another host
 // after them.
 //
-// Fails when the statements are not under one lock: some hosts get an error that something exists
-// already.
+// Fails when the statements are not under one lock: some hosts get an error that an object already
+// exists.
 func manyMigrate(t *testing.T, s subject) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
@@ -50,9 +50,9 @@ func manyMigrate(t *testing.T, s subject) {
 	}
 }
 
-// quotedTables makes a table of every strange name, beside the others, and uses it.
+// quotedTables creates a table for every strange name, side by side, and uses it.
 //
-// Fails when a name is not quoted, or not in one of the statements.
+// Fails when a statement does not quote the name.
 func quotedTables(t *testing.T, s subject) {
 	t.Helper()
 	for i, name := range strangeTables {
@@ -111,7 +111,7 @@ func everything(t testing.TB, store *sqllock.Store) {
 	}
 }
 
-// noTable expects every method to say that Migrate must be called, and not to report an outage.
+// noTable expects every method to return an error that says to call Migrate and is not an outage.
 func noTable(t *testing.T, s subject) {
 	t.Helper()
 	ctx := t.Context()
@@ -145,8 +145,8 @@ func noTable(t *testing.T, s subject) {
 	}
 }
 
-// wrongTable expects Verify and Migrate to report a table with a wrong schema, to name the fault,
-// and to leave it unchanged.
+// wrongTable expects Verify and Migrate to reject a table with a wrong schema. They must name the
+// fault and leave the table unchanged.
 func wrongTable(t *testing.T, s subject, create string, wants ...string) {
 	t.Helper()
 	s.exec(t, create)
@@ -166,8 +166,8 @@ func wrongTable(t *testing.T, s subject, create string, wants ...string) {
 	s.exec(t, "DROP TABLE wrong")
 }
 
-// withoutColumn expects that a table which lacks one column is found at start-up, that the column
-// is named, and that Migrate leaves the table alone.
+// withoutColumn expects a table without the column to be found at startup. The error must name the
+// column, and Migrate must leave the table unchanged.
 func withoutColumn(t *testing.T, s subject, column string) {
 	t.Helper()
 	store := s.migrated(t).open(t, sqllock.Options{})
@@ -238,7 +238,7 @@ func TestBadSchemaPostgres(t *testing.T) {
 		"functions of this version are missing")
 	wrongTable(t, s, "CREATE UNLOGGED TABLE wrong (resource_name text)", "unlogged")
 
-	// A table without its functions, as an older version leaves it.
+	// This table lacks its functions, as an older version would leave it.
 	s.migrated(t)
 	old := s.open(t, sqllock.Options{})
 	s.exec(t, "DROP FUNCTION "+old.FunctionName("acquire"))
@@ -256,7 +256,7 @@ func TestBadSchemaPostgres(t *testing.T) {
 	everything(t, old)
 }
 
-// The statements of Schema are complete when applied one after the other.
+// The statements of Schema are complete when applied in order.
 func TestSchemaIsWhatMigrateDoes(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx")
@@ -278,7 +278,7 @@ func TestSchemaIsWhatMigrateDoes(t *testing.T) {
 	}
 }
 
-// The role that docs/sql.md describes can do everything but migrate, and has no other rights.
+// The role that docs/sql.md describes can call everything but Migrate and has no other privileges.
 //
 // Fails with one grant less.
 func TestLeastPrivilegePostgres(t *testing.T) {

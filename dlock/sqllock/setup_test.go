@@ -8,10 +8,10 @@ import (
 	"github.com/tickslot/tickslot/proof/timertest"
 )
 
-// No host runs a tick on a database whose schema, or whose rights, are missing: at the start it
-// fails, later it skips.
+// If the schema or the privileges of a database are missing, no host runs a tick. At the start,
+// timers return an error. Later, they skip ticks.
 //
-// Fails when such a refusal is taken for an outage.
+// Fails when such a refusal counts as an outage.
 func TestI11NotSetUpPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx")

@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// furtherTrips makes calls about a lease of three locks, which must take as many round trips as any
+// furtherTrips makes calls for a lease of three locks. They must take as many round trips as any
 // other call. A call of each kind was made before.
 func furtherTrips(t *testing.T, s *sqllock.Store, count func(what string, call func() error)) {
 	t.Helper()
@@ -49,7 +49,7 @@ func furtherTrips(t *testing.T, s *sqllock.Store, count func(what string, call f
 	})
 }
 
-// SQL Server takes one lock at a time, and says so before anything is acquired.
+// SQL Server takes one lock at a time and says so before it acquires anything.
 //
 // Fails when Shared is left out of the request.
 func TestSQLServerTakesOneLock(t *testing.T) {
@@ -72,10 +72,10 @@ func TestSQLServerTakesOneLock(t *testing.T) {
 	}
 }
 
-// A delay that is not shorter than the Retention is refused: Cleanup would forget the end of the
-// last lease before it is over.
+// A delay must be shorter than the Retention. Otherwise Cleanup could delete the end of the last
+// lease before the delay is over.
 //
-// Fails when every delay up to driver.MaxDelay is taken.
+// Fails when every delay up to driver.MaxDelay is accepted.
 func TestDelayAndRetention(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour

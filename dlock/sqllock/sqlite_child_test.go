@@ -24,8 +24,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock"
 )
 
-// sqliteChild makes the test binary a child process. It has what to do, a number, and the path of
-// the file.
+// sqliteChild is the environment variable that makes the test binary a child process. Its value has
+// the task, a number, and the path of the file.
 const sqliteChild = "TICKSLOT_TEST_SQLITE_CHILD"
 
 func init() {
@@ -88,7 +88,7 @@ func childLocks(db *sql.DB) error {
 	return nil
 }
 
-// childHammers takes and releases slots as fast as it can.
+// childHammers takes and releases slots as fast as possible.
 func childHammers(store *sqllock.Store, slots int) error {
 	told()
 	var calls int
@@ -129,8 +129,9 @@ const (
 )
 
 // childCrowds runs four workers that take, hold and release slots until the parent closes its
-// input, sometimes for longer than a lease. It prints when which slot was valid. With one slot, its
-// holder also adds one to a number in a file, which two holders at the same time would corrupt.
+// input. Some hold a slot for longer than a lease. It prints which slot was valid and when. With
+// one slot, its holder also increments a number in a file, which two concurrent holders would
+// corrupt.
 func childCrowds(store *sqllock.Store, slots int, counter string) error {
 	session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: crowdTTL, StoreTimeout: crowdTTL / 3})
 	if err != nil {
@@ -177,7 +178,7 @@ func childCrowds(store *sqllock.Store, slots int, counter string) error {
 	return session.Close(context.Background())
 }
 
-// addOne reads and writes without any lock.
+// addOne increments the number without any lock.
 func addOne(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -187,11 +188,11 @@ func addOne(path string) error {
 	text := make([]byte, 20)
 	_, _ = f.ReadAt(text, 0)
 	n, _ := strconv.Atoi(strings.Trim(string(text), " \x00"))
-	_, err = f.WriteAt(fmt.Appendf(nil, "%20d", n+1), 0) // in one call, so that no half of it is left by a kill
+	_, err = f.WriteAt(fmt.Appendf(nil, "%20d", n+1), 0) // one call, so that a kill leaves no partial write
 	return err
 }
 
-// A process is a child as its parent sees it.
+// A process is a child process from its parent's view.
 type process struct {
 	*exec.Cmd
 	in    io.WriteCloser
@@ -204,7 +205,7 @@ func startChild(t testing.TB, what string, n int, path string) *process {
 	return startAs(t, what, n, path)
 }
 
-// startAs makes command start the child, whose path is the command's last argument.
+// startAs uses command to start the child. The child's path is the command's last argument.
 func startAs(t testing.TB, what string, n int, path string, command ...string) *process {
 	t.Helper()
 	exe, err := os.Executable()
@@ -232,7 +233,7 @@ func startAs(t testing.TB, what string, n int, path string, command ...string) *
 	return p
 }
 
-// says waits for the next line.
+// says returns the child's next line.
 func (p *process) says(t testing.TB) string {
 	t.Helper()
 	if !p.lines.Scan() {
@@ -241,7 +242,7 @@ func (p *process) says(t testing.TB) string {
 	return p.lines.Text()
 }
 
-// tell lets a child continue that waits in told.
+// tell lets a child that waits in told continue.
 func (p *process) tell(t testing.TB) {
 	t.Helper()
 	if _, err := fmt.Fprintln(p.in); err != nil {

@@ -25,8 +25,8 @@ func shortly(t testing.TB, timeout time.Duration) context.Context {
 	return ctx
 }
 
-// The cost of a call: a refusal is one statement, everything else one transaction, for any number
-// of slots and of leases.
+// A refusal is one statement, and every other call is one transaction, for any number of slots and
+// leases.
 func TestStatementsSQLite(t *testing.T) {
 	brisk(t)
 	t.Parallel()
@@ -73,11 +73,11 @@ func TestStatementsSQLite(t *testing.T) {
 		"COMMIT"}, acquire("v"))
 }
 
-// A disk that hangs, as it may in a checkpoint, delays only the call in progress, and that only
-// until its deadline. A grant that was made is found again by its token.
+// If the disk hangs, for example in a checkpoint, only the call in progress is delayed, and only
+// until its deadline. If the call made a grant, its token finds it.
 //
 // Fails when calls run on the caller's goroutine (late), and when the wait for the turn has no
-// bound (the second call fails).
+// limit (the second call fails).
 func TestI7DiskHangsSQLite(t *testing.T) {
 	t.Parallel()
 	h := &hook{}
@@ -120,10 +120,10 @@ func TestI7DiskHangsSQLite(t *testing.T) {
 	}
 }
 
-// A call that fails half-way has no effect: no slot is taken, no start of a tick, and the
-// connection is not left in a transaction.
+// A call that fails halfway has no effect: it takes no slot and no start of a tick, and leaves no
+// transaction open.
 //
-// Fails when an error does not roll back: the next call finds a transaction open.
+// Fails when an error does not roll back: the next call finds an open transaction.
 func TestHalfWaySQLite(t *testing.T) {
 	t.Parallel()
 	path := sqlitePath(t)
@@ -170,7 +170,7 @@ func TestHalfWaySQLite(t *testing.T) {
 	}
 }
 
-// In another journal mode a commit waits for readers. It waits no longer than the caller, and is
+// In other journal modes, a commit waits for readers. It waits no longer than its caller and is
 // then undone.
 //
 // Fails when a commit that found the file locked is not undone.
@@ -184,7 +184,7 @@ func TestReadersInTheWaySQLite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.exec(t, strings.Join(list, ";\n")) // without what Migrate does besides
+	s.exec(t, strings.Join(list, ";\n")) // without Migrate's additional settings
 	reader, err := openSQLite(t, sqliteDSN(path)).Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -225,9 +225,9 @@ func TestReadersInTheWaySQLite(t *testing.T) {
 	everything(t, store)
 }
 
-// A connection with an open transaction is not used: its rollback would undo a grant.
+// A connection with an open transaction is not used, because its rollback would undo a grant.
 //
-// Fails when statements are executed outside a transaction of their own.
+// Fails when statements run outside a separate transaction.
 func TestSomebodysTransactionSQLite(t *testing.T) {
 	t.Parallel()
 	db := openSQLite(t, sqliteDSN(sqlitePath(t)))
@@ -249,9 +249,9 @@ func TestSomebodysTransactionSQLite(t *testing.T) {
 	everything(t, store)
 }
 
-// A pool that is shared keeps its busy_timeout.
+// A shared pool keeps its busy_timeout.
 //
-// Fails when it is not put back.
+// Fails when the store does not restore it.
 func TestBusyTimeoutIsPutBackSQLite(t *testing.T) {
 	t.Parallel()
 	path := sqlitePath(t)
@@ -274,8 +274,8 @@ func TestBusyTimeoutIsPutBackSQLite(t *testing.T) {
 	}
 }
 
-// A process whose file is deleted, replaced or moved switches to the file that others open, and
-// loses its leases. Otherwise there would be two separate fleets.
+// If the file of a process is deleted, replaced or moved, the process switches to the file that
+// others open and loses its leases. Otherwise there would be two separate fleets.
 //
 // Fails when moved returns false: the old host keeps its lease.
 func TestFileReplacedSQLite(t *testing.T) {

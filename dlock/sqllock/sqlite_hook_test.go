@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// A hook sits between database/sql and a driver, and sees every statement before and after it is
-// executed.
+// A hook sits between database/sql and a driver, and sees every statement before and after its
+// execution.
 type hook struct {
 	mu     sync.Mutex
 	before func(statement string)
 	after  func(statement string)
 	seen   []string
-	text   string // of the statement that was executed last
+	text   string // the statement that was executed last
 }
 
 // open returns a pool whose statements the hook sees.
@@ -29,8 +29,8 @@ func (h *hook) open(t testing.TB, dsn string) *sql.DB {
 	return db
 }
 
-// statements returns those that were executed during do, without their comments and arguments:
-// their first words.
+// statements returns the first words of the statements executed during do, without comments and
+// arguments.
 func (h *hook) statements(do func()) []string {
 	h.mu.Lock()
 	h.seen = nil
@@ -41,7 +41,7 @@ func (h *hook) statements(do func()) []string {
 	return h.seen
 }
 
-// set makes the hook call these functions from now on; nil: none.
+// set makes the hook call these functions from now on. nil means no call.
 func (h *hook) set(before, after func(statement string)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

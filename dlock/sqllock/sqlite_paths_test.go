@@ -50,16 +50,16 @@ func startMounted(t testing.TB, path, from, to string) *process {
 		`mount --bind "$1" "$2" && exec "$3"`, "sh", from, to)
 }
 
-// A SQLite file that two processes reach through two folders has two write-ahead logs, and neither
-// process sees the other's grants. Such a file is refused at the first use and by Verify, with
-// advice. A folder that is mounted twice is fine.
+// If two processes reach a SQLite file through two directories, it has two write-ahead logs, and
+// neither process sees the other's grants. The first use and Verify refuse such a file, with
+// advice. A directory that is mounted twice is accepted.
 //
 // Fails when links are not counted, or mount points not checked.
 func TestI1TwoPathsToOneFileSQLite(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		start func(t *testing.T, one, other string) []func() *process
-		words string // "": it is not refused
+		words string // part of the refusal; "" for none
 	}{
 		"hard link": {func(t *testing.T, one, other string) []func() *process {
 			if err := os.Link(one, other); err != nil {
@@ -97,7 +97,7 @@ func TestI1TwoPathsToOneFileSQLite(t *testing.T) {
 			t.Parallel()
 			one, other := sqlitePath(t), sqlitePath(t)
 			db := openSQLite(t, sqliteDSN(one))
-			// which leaves no log behind
+			// This leaves no log behind.
 			if err := errors.Join(sqllock.SQLite(db, sqllock.Options{}).Migrate(t.Context()), db.Close()); err != nil {
 				t.Fatal(err)
 			}
@@ -122,10 +122,10 @@ func TestI1TwoPathsToOneFileSQLite(t *testing.T) {
 	}
 }
 
-// A hard link that is made while a file is in use, by a backup perhaps, ends no lease; but nothing
-// is granted until it is gone.
+// If a hard link is created while a file is in use, for example by a backup, no lease ends. But
+// nothing is granted until the link is gone.
 //
-// Fails when links are counted only when a connection is opened; and when held leases are no longer
+// Fails when links are counted only when a connection is opened, and when held leases are no longer
 // extended.
 func TestLinkedWhileInUseSQLite(t *testing.T) {
 	t.Parallel()

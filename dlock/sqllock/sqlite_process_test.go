@@ -21,10 +21,10 @@ import (
 	"github.com/tickslot/tickslot/proof/torture"
 )
 
-// If ten processes are started at the same time on a machine without the file, all start without an
+// If ten processes start at the same time on a machine without the file, all start without an
 // error.
 //
-// Fails when Migrate does not wait for its turn with journal_mode ("database is locked").
+// Fails when Migrate does not wait for its turn to set journal_mode ("database is locked").
 func TestProcessesMigrateAtOnceSQLite(t *testing.T) {
 	t.Parallel()
 	for range 3 {
@@ -49,8 +49,8 @@ func TestProcessesMigrateAtOnceSQLite(t *testing.T) {
 	}
 }
 
-// Four processes compete for the slots of one file while one is killed and another is stopped for
-// longer than its lease. No slot has two valid holders, fences grow, and no work done under the
+// Four processes compete for the slots of one file. Meanwhile, one is killed and another is stopped
+// for longer than its lease. No slot has two valid holders, fences grow, and no work done under the
 // lock is lost.
 //
 // Fails when the transaction does not read the snapshot again.
@@ -88,7 +88,7 @@ func TestI1I4ProcessesSQLite(t *testing.T) {
 			if slots == 1 {
 				text, err := os.ReadFile(path + "-counter")
 				n, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-				// one for each that was killed before it could say so
+				// Each process that was killed may have added one without reporting it.
 				if added := p.added.Load(); err != nil || n < added || n > added+3 {
 					t.Errorf("added %d times, the sum is %d, %v", added, n, err)
 				}
@@ -97,7 +97,7 @@ func TestI1I4ProcessesSQLite(t *testing.T) {
 	}
 }
 
-// A parade reads the output of the children of a crowd.
+// A parade reads the output of a crowd's children.
 type parade struct {
 	t       *testing.T
 	journal torture.Journal
@@ -127,7 +127,7 @@ func (p *parade) start(slots int, path string) *process {
 					p.runs.Add(1)
 				}
 				now := time.Unix(0, at)
-				if s == nil || now.Sub(s.Last) > 60*time.Millisecond { // it is unknown whether it was valid in between
+				if s == nil || now.Sub(s.Last) > 60*time.Millisecond { // validity in between is unknown
 					if s != nil {
 						p.journal.Add(*s)
 					}
@@ -161,9 +161,9 @@ func (p *parade) more(n int64) {
 }
 
 // A process that is stopped within a transaction keeps the lock. Every call still returns in time,
-// and refusals stay refusals. When the process is killed, everything works immediately.
+// and refusals are still refusals. When the process is killed, everything works immediately.
 //
-// Fails when SQLite's own busy_timeout waits, and when a file that is locked counts as a refusal.
+// Fails when SQLite's own busy_timeout waits, and when a locked file counts as a refusal.
 func TestI7StoppedWriterSQLite(t *testing.T) {
 	t.Parallel()
 	path := sqlitePath(t)
@@ -204,14 +204,14 @@ func TestI7StoppedWriterSQLite(t *testing.T) {
 		}
 		if strings.Contains(err.Error(), "had the database locked") {
 			said++
-		} else if !errors.Is(err, context.DeadlineExceeded) { // all that a busy machine can print in time
+		} else if !errors.Is(err, context.DeadlineExceeded) { // the most that a busy machine can report in time
 			t.Errorf("%s: %v: must say what it was waiting for", what, err)
 		}
 		if took > timeout+10*time.Second { // a busy machine is late; busy_timeout would take a minute
 			t.Errorf("%s took %v, with %v of time", what, took, timeout)
 		}
 	}
-	// If the machine was late, only a call that has more time than that can report the lock.
+	// If the machine was late, only a call with more time can report the lock.
 	busy := late.Since(began) > 100*time.Millisecond
 	for timeout = 2 * time.Second; busy && said == 0 && timeout < time.Minute; timeout *= 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), timeout)
@@ -238,7 +238,7 @@ func TestI7StoppedWriterSQLite(t *testing.T) {
 	}
 }
 
-// BenchmarkProcessesSQLite runs four processes that take and release slots as fast as they can.
+// BenchmarkProcessesSQLite runs four processes that take and release slots as fast as possible.
 func BenchmarkProcessesSQLite(b *testing.B) {
 	for _, slots := range []int{1, 5, 16} {
 		b.Run(fmt.Sprint("N=", slots), func(b *testing.B) {

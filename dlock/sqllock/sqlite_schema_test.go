@@ -79,7 +79,7 @@ func TestBadSchemaSQLite(t *testing.T) {
 		t.Errorf("a view: %v", err)
 	}
 
-	// Migrate creates a missing index. A temporary table of the same name is not ours.
+	// Migrate creates a missing index. A temporary table of the same name is ignored.
 	s.migrated(t)
 	s.exec(t, "DROP INDEX distributed_locks_holders")
 	store := s.open(t, sqllock.Options{})
@@ -94,7 +94,7 @@ func TestBadSchemaSQLite(t *testing.T) {
 	everything(t, one.migrated(t).open(t, sqllock.Options{}))
 }
 
-// The statements of Schema are complete when applied one after the other, in one transaction.
+// The statements of Schema are complete when applied in order, in one transaction.
 func TestSchemaIsWhatMigrateDoesSQLite(t *testing.T) {
 	t.Parallel()
 	s := sqliteOn(sqlitePath(t))
@@ -127,7 +127,8 @@ func TestSchemaIsWhatMigrateDoesSQLite(t *testing.T) {
 	}
 }
 
-// Fails when it deletes rows in use, or rows below a slot in use, and when only one batch is done.
+// Fails when Cleanup deletes rows in use or rows below a slot in use, and when it handles only one
+// batch.
 func TestCleanupSQLite(t *testing.T) {
 	brisk(t)
 	t.Parallel()
@@ -136,8 +137,8 @@ func TestCleanupSQLite(t *testing.T) {
 	})
 }
 
-// Each connection to a database in memory has a database of its own. Verify reports that, before
-// two hosts hold one slot.
+// Each connection to an in-memory database has its own database. Verify reports this before two
+// hosts can hold one slot.
 //
 // Fails when shared does not compare two connections.
 func TestPrivateMemorySQLite(t *testing.T) {
@@ -154,7 +155,7 @@ func TestPrivateMemorySQLite(t *testing.T) {
 	if _, err := store.Audit(t.Context()); err == nil || !strings.Contains(err.Error(), "SetMaxOpenConns(1)") {
 		t.Errorf("audit: %v", err)
 	}
-	// A temporary table that ended with its connection is missing.
+	// The temporary table ended with its connection, so the table is missing.
 	db = openSQLite(t, ":memory:")
 	store = sqllock.SQLite(db, sqllock.Options{})
 	if err := store.Migrate(t.Context()); err != nil {
@@ -168,7 +169,7 @@ func TestPrivateMemorySQLite(t *testing.T) {
 	}
 }
 
-// A file that cannot be used as a database is an error that says why, also at start-up.
+// A file that cannot be used as a database causes an error that says why, even at startup.
 //
 // Fails when Verify does not try to write (a read-only file passes).
 func TestUnfitFilesSQLite(t *testing.T) {
@@ -199,8 +200,8 @@ func TestUnfitFilesSQLite(t *testing.T) {
 	}
 }
 
-// A Cleanup that ends in the middle of a name with many slots leaves no gap below those that stay:
-// a gap hides slots for a while.
+// If Cleanup ends in the middle of a name with many slots, it leaves no gap below the remaining
+// slots, because a gap hides slots for a while.
 //
 // Fails when the slots of a name are deleted page by page.
 func TestCleanupLeavesNoGapSQLite(t *testing.T) {
@@ -228,8 +229,8 @@ func TestCleanupLeavesNoGapSQLite(t *testing.T) {
 	}
 }
 
-// If the name of a table is that of another table's index, that is an error of Migrate, and not
-// only a slow query later.
+// If the table's name is also the name of another table's index, Migrate returns an error.
+// Otherwise only a slow query would show the fault later.
 //
 // Fails when a missing index is not reported.
 func TestNamesOfIndexesThatAreTakenSQLite(t *testing.T) {

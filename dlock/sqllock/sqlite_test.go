@@ -23,10 +23,10 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/crowd"
 )
 
-// sqliteDSN opens a file as the doc of sqllock.SQLite advises.
+// sqliteDSN returns a DSN that opens a file as the comment of sqllock.SQLite advises.
 func sqliteDSN(path string) string { return "file:" + path + "?_pragma=synchronous(normal)" }
 
-// openSQLite returns a pool of four connections, or of one to a database in memory.
+// openSQLite returns a pool of four connections, or of one for an in-memory database.
 func openSQLite(t testing.TB, dsn string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", dsn)
@@ -42,7 +42,7 @@ func openSQLite(t testing.TB, dsn string) *sql.DB {
 	return db
 }
 
-// sqliteWays are the ways to reach a SQLite database.
+// sqliteWays are the ways to connect to a SQLite database.
 var sqliteWays = map[string]func(t testing.TB) subject{
 	"file":   func(t testing.TB) subject { return sqliteOn(sqlitePath(t)) },
 	"memory": func(t testing.TB) subject { return sqliteShared(openSQLite(t, ":memory:")) },
@@ -57,7 +57,7 @@ func sqlitePath(t testing.TB) string {
 	return filepath.Join(t.TempDir(), "locks.db")
 }
 
-// sqliteOn is a subject on a file, which each host opens for itself.
+// sqliteOn returns a subject on a file, which each host opens separately.
 func sqliteOn(path string) subject {
 	return subject{
 		table: "distributed_locks", span: "%d",
@@ -71,7 +71,7 @@ func sqliteOn(path string) subject {
 	}
 }
 
-// sqliteShared is a subject on one pool for all hosts.
+// sqliteShared returns a subject with one pool for all hosts.
 func sqliteShared(db *sql.DB) subject {
 	return subject{
 		table: "distributed_locks", span: "%d",
@@ -80,7 +80,7 @@ func sqliteShared(db *sql.DB) subject {
 	}
 }
 
-// execSQLite executes statements and returns the answer of the last, a line for each row.
+// execSQLite executes statements and returns the output of the last one, one line per row.
 func execSQLite(t testing.TB, db *sql.DB, statements string) string {
 	t.Helper()
 	rows, err := db.QueryContext(context.Background(), statements)
@@ -112,8 +112,8 @@ func execSQLite(t testing.TB, db *sql.DB, statements string) string {
 	return out.String()
 }
 
-// brisk skips a test that makes thousands of calls if SQLite is slow: the race detector makes it
-// twenty times slower, because it is Go translated from C.
+// brisk skips a test with thousands of calls if SQLite is slow. The race detector makes it twenty
+// times slower, because it is C code translated to Go.
 func brisk(t testing.TB) {
 	t.Helper()
 	spared := false
@@ -153,11 +153,11 @@ func TestContentionSQLite(t *testing.T) {
 	}
 }
 
-// Timers on several hosts keep I1 to I12. For the outages of I7 another process keeps the file
+// Timers on several hosts keep I1 to I12. For the outages of I7, another process keeps the file
 // locked.
 func TestTimersSQLite(t *testing.T) {
 	testkit.SkipShort(t)
-	testkit.Long(t) // make test runs it on Postgres and Redis
+	testkit.Long(t) // make test runs these tests on Postgres and Redis
 	brisk(t)
 	t.Parallel()
 	timertest.Run(t, timertest.Harness{
@@ -166,7 +166,7 @@ func TestTimersSQLite(t *testing.T) {
 		New: func(t testing.TB) timertest.Store {
 			path := sqlitePath(t)
 			s := sqliteOn(path).migrated(t)
-			// In another process it would be the same lock.
+			// In another process, this would be the same lock.
 			other := openSQLite(t, sqliteDSN(path)+"&_pragma=busy_timeout(10000)")
 			other.SetMaxOpenConns(1)
 			exec := func(statement string) {
@@ -192,8 +192,8 @@ func TestTimersSQLite(t *testing.T) {
 	})
 }
 
-// Slots whose rows were deleted by hand are granted again: with up to 64 slots the next attempt
-// finds them, with more a later one.
+// Slots whose rows were deleted by hand are granted again. With up to 64 slots, the next attempt
+// finds them; with more, a later one does.
 //
 // Fails when a slot without a row counts as held.
 func TestDeletedRowsSQLite(t *testing.T) {
@@ -223,7 +223,7 @@ func TestDeletedRowsSQLite(t *testing.T) {
 		found := map[int]bool{}
 		tries := len(gone)
 		if n > 64 {
-			tries = 1000 // each looks at one of four windows: that all miss has a chance of 1e-120
+			tries = 1000 // each try checks one of four windows; the probability that all miss is 1e-120
 		}
 		for i := 0; i < tries && len(found) < len(gone); i++ {
 			g, err := acquire("u" + strconv.Itoa(i))
@@ -246,7 +246,7 @@ func TestDeletedRowsSQLite(t *testing.T) {
 
 // A refusal takes no lock, so it works while another connection writes.
 //
-// Fails when an acquire does not read without a lock first.
+// Fails when an acquire does not first read without a lock.
 func TestRefusalTakesNoLockSQLite(t *testing.T) {
 	t.Parallel()
 	s := sqliteOn(sqlitePath(t)).migrated(t)
@@ -256,7 +256,7 @@ func TestRefusalTakesNoLockSQLite(t *testing.T) {
 		Tick: &driver.Tick{At: late, Max: 1}}); err != nil {
 		t.Fatal(err)
 	}
-	s.exec(t, "BEGIN IMMEDIATE") // the connection keeps it until the test ends
+	s.exec(t, "BEGIN IMMEDIATE") // the connection holds the lock until the test ends
 	for reason, tick := range map[driver.Reason]*driver.Tick{
 		driver.ReasonFull:      nil,
 		driver.ReasonTickTaken: {At: late, Max: 1},
@@ -286,7 +286,7 @@ func TestNotAMillisecondEarlySQLite(t *testing.T) {
 		name, ttl := fmt.Sprint("a", i), 10*time.Millisecond+time.Duration(i)*50*time.Microsecond
 		var began [2]int64
 		for j := range began {
-			for { // as often as it can
+			for { // as often as possible
 				_, err := store.TryAcquire(t.Context(), driver.Request{Name: name, Token: fmt.Sprint("t", j), TTL: ttl})
 				if err == nil {
 					break

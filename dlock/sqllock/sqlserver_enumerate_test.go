@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock"
 )
 
-// A page is one batch, with the prefix, the row before the page, its size, and how long a lease
-// that was released is shown.
+// A page is one batch. Its arguments are the prefix, the row before the page, the page's size, and
+// how long released leases are shown.
 func TestSQLServerEnumerate(t *testing.T) {
 	t.Parallel()
 	s := (&scripted{}).
@@ -54,7 +54,7 @@ func TestSQLServerEnumerate(t *testing.T) {
 	}
 }
 
-// An answer that makes no sense is an error, and never a page that the next call returns again.
+// An invalid answer is an error, never a page that the next call returns again.
 func TestEnumerateAnswersThatMakeNoSense(t *testing.T) {
 	t.Parallel()
 	for what, answer := range map[string][]sqldriver.Value{

@@ -18,8 +18,8 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// A scripted driver answers with given rows, and records the statements. The statements have not
-// been run on SQL Server: these tests check what can be checked without it.
+// A scripted driver answers with given rows and records the statements. The statements have not
+// been run on SQL Server. These tests check what can be checked without it.
 type scripted struct {
 	answers [][]sqldriver.Value
 	texts   []string
@@ -86,7 +86,8 @@ func (r *scriptedRows) Next(dest []sqldriver.Value) error {
 	return nil
 }
 
-// wellFormed checks a statement, and that a transaction or a block that begins ends.
+// wellFormed checks the syntax of a statement, and that each transaction and block that begins also
+// ends.
 func wellFormed(t *testing.T, text string, args int) {
 	t.Helper()
 	code := sqltest.CheckSQLServerStatement(t, text, args)
@@ -284,7 +285,7 @@ func TestSQLServerStatements(t *testing.T) {
 		s := (&scripted{}).
 			will(`[{"slot":1,"host":"h","pid":7,"id":"i","fence":9,"held_for":1000,"renewed_ago":500,"expires_in":2000}]`).
 			will(int64(3), int64(1), []byte("x"), int64(0)).
-			will(`[]`). // the format
+			will(`[]`). // answer for the format
 			will(`[]`, "", "").
 			will(int64(0)).
 			will(time.Now().Add(-time.Hour).UnixMicro(), int64(2)).

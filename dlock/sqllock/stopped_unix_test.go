@@ -17,8 +17,8 @@ import (
 	"github.com/tickslot/tickslot/proof/timertest"
 )
 
-// stoppedEnv has what a test binary needs to be a host of its own: a driver, a prefix, and where
-// the database is.
+// stoppedEnv is the environment variable that makes the test binary a separate host. Its value has
+// a driver, a prefix, and the location of the database.
 const stoppedEnv = "TICKSLOT_TEST_CHILD_STOPPED"
 
 func init() {
@@ -40,7 +40,7 @@ func init() {
 
 // Overrides that were set while a host was stopped reach it when it runs again.
 //
-// Fails as timertest.Stopped says.
+// Fails in the cases that timertest.Stopped lists.
 func TestOverridesWhileStoppedPostgres(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)

@@ -11,12 +11,12 @@ import (
 	"github.com/tickslot/tickslot/proof/timertest"
 )
 
-// timersPeriod is long enough for a database that has the timers of several suites at once, and
-// half a processor.
+// timersPeriod is long enough for a database that serves the timers of several suites with half a
+// processor.
 const timersPeriod = 200 * time.Millisecond
 
-// keepsTimers runs the invariants of timers on several hosts, I1 to I12. New makes a namespace for
-// each of them.
+// keepsTimers tests the invariants I1 to I12 of timers on several hosts. Each test uses a new
+// namespace.
 func keepsTimers(t *testing.T, fresh func(t testing.TB) subject) {
 	t.Helper()
 	timertest.Run(t, timertest.Harness{

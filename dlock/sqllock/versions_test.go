@@ -12,9 +12,9 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// twoVersions simulates a later version of this package, which stores rows that this one would
-// misread, and a higher format in the row without a name. From then on this one grants nothing,
-// with an error that says why; current runs may end.
+// twoVersions simulates a later version of this package. That version stores rows that this version
+// would misread, and a higher format in the row without a name. From then on, this version grants
+// nothing and says why. Current runs may end.
 func twoVersions(t *testing.T, s subject, empty string) {
 	t.Helper()
 	s = s.migrated(t)
@@ -62,7 +62,7 @@ func twoVersions(t *testing.T, s subject, empty string) {
 	refused("acquire after Cleanup", err)
 }
 
-// Fails when an acquire does not check the format, or Cleanup deletes its row.
+// Fails when an acquire does not check the format, or when Cleanup deletes the format's row.
 func TestTwoVersionsOfUs(t *testing.T) {
 	t.Parallel()
 	for way, params := range map[string]string{"one trip": oneTrip, "prepared": ""} {
