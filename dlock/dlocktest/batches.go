@@ -30,7 +30,7 @@ func thousand(c *check) {
 	}
 	each := 60
 	if c.long < time.Minute {
-		each = 20 // a slow machine makes no more calls before the first lease ends
+		each = 20 // few enough calls for a slow machine before the first lease ends
 	}
 	for s := range 4 {
 		for i := range each {

@@ -42,8 +42,8 @@ func trickyNames() []string {
 	return append(list, long, long+"1", long+"2", wide+"abcd", wide+"😀", strings.Repeat(" ", driver.MaxNameLen))
 }
 
-// namesApart catches a name that is folded, trimmed, truncated, expanded or taken for a key. Every
-// two names must stay two locks.
+// namesApart catches a name that is folded, trimmed, truncated, expanded or taken for a key. Any
+// two names must be separate locks.
 func namesApart(c *check) {
 	h := c.host()
 	all := trickyNames()

@@ -48,7 +48,7 @@
 // a call's context ends, the call returns, but its statement may run until the last lease has
 // ended. Interrupting it would end the connection and with it every lease.
 //
-// If the connection breaks, the locks have ended. The next heartbeat cancels the runs with
+// If the connection breaks, its locks end. The next heartbeat cancels the runs with
 // dlock.ErrLost, whatever the timer's OnStoreDown. Call Close before you close the *sql.DB.
 //
 // # Within a transaction

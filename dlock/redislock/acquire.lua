@@ -145,7 +145,7 @@ local function ask_server()
       .. told.err, 0)
   end
   if not find(told, '\nrole:master\r', 1, true) then
-    -- A writable replica has the run of its master.
+    -- A writable replica has its master's run.
     if find(told, '\nrole:slave\r', 1, true) then
       error('READONLY this server is a replica, which grants nothing', 0)
     end
@@ -178,7 +178,7 @@ local function began(key, run, since)
   -- the noted epoch, or the first epoch if none was noted
   local before = run and sub(run, 41) or epoch ~= '' and '/0' or ''
   if run == this_run then
-    since = now -- the clock was ahead when that was noted
+    since = now -- the clock was ahead when that was recorded
   elseif key == note and find(told, '\nsecond_repl_offset:-1\r', 1, true) and before == epoch then
     since = started() -- this server has been the only master since its start
   elseif key ~= note and not run then

@@ -55,7 +55,7 @@ local function attempt(state, token, slots, claim)
   local again -- the attempt's slot, if it was granted one
   if not mutex then
     again = call('ZSCORE', tokens, token)
-  elseif known[6] ~= '1' then -- not released since it was last granted
+  elseif known[6] ~= '1' then -- not released since the last grant
     again = ''
   end
   local held = again and get(base .. again)
@@ -114,7 +114,7 @@ local function attempt(state, token, slots, claim)
   end
   if limit == 0 then return 'paused' .. info .. ' 0\n' .. (call('HGET', state, 'limit_order') or '') end
 
-  -- 5. tick: a scheduled instant, claimed at most max times, and never after a later one.
+  -- 5. tick: start a scheduled instant at most max times, and never after a later one.
   local starts = 0
   if wanted and not delay then
     if wanted > micros + ahead then return 'tick_ahead' .. info end

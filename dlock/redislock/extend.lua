@@ -4,7 +4,7 @@
 --         same state, because leases of several names could be on different nodes, and the keys of
 --         the leases follow
 -- ARGV[1] ttl, ms   ARGV[2] long_retention   ARGV[3] short_retention: see acquire.lua
--- ARGV[4] shared  see enlist.lua; '': no names are noted
+-- ARGV[4] shared  see enlist.lua; '': names are not added
 -- ARGV[5] words: slot ('' for a mutex) and token of each lease, each followed by a blank
 --
 -- Returns {words, origin or error, origin or error …}. words has three values for each lease,
@@ -36,7 +36,7 @@ for slot, token in string.gmatch(ARGV[5], '(%S*) (%S+) ') do
       -- expire.
       local kept = tonumber(known[3])
       if known[1] and (not kept or kept > now or now - kept > ARGV[3] / 4) then
-        -- if the server is out of memory, the next heartbeat writes it
+        -- If the server is out of memory, the next heartbeat writes it.
         local now_text = string.format('%.0f', now)
         redis.pcall('HSET', state, 'kept', now_text)
         enlist(ARGV[4], state, now, now_text, ARGV[3])

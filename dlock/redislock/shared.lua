@@ -80,7 +80,7 @@ if joint then
       error('TICKSLOT key ' .. o.state .. ' has a malformed log of starts: delete its field starts', 0)
     end
     local n, sum = #log / 26, 0
-    if n > 0 and record(log, n) > micros + ahead + o.per / 60 then -- noted while the clock was ahead
+    if n > 0 and record(log, n) > micros + ahead + o.per / 60 then -- recorded while the clock was ahead
       while n > 0 and record(log, n) > micros do
         local _, starts = record(log, n)
         sum, n = sum + starts, n - 1

@@ -53,7 +53,7 @@ if ARGV[1] ~= '' then
   end
 end
 if ARGV[3] ~= '' then
-  -- a tick that came due under a limit of 0 was not missed either
+  -- A tick that came due under a limit of 0 was not missed either.
   if known[3] == '0' and ARGV[3] ~= '0' and paused < micros then
     resumed(ARGV[4])
   end
@@ -62,7 +62,7 @@ if ARGV[3] ~= '' then
 end
 if ARGV[5] ~= '' then
   change('trigger', ARGV[5])
-  change('at', version) -- later than the last trigger even if the clock was set back
+  change('at', version) -- later than the last trigger, even if the clock was set back
 end
 if ARGV[9] ~= '' then
   change('value', ARGV[8])

@@ -24,9 +24,8 @@ var crowdOptions = dlock.SessionOptions{TTL: faultTTL, StoreTimeout: faultTTL / 
 const faultTTL = 4 * time.Second
 
 // backWithin is the maximum time without a grant after a fault. It is one TTL until leases that
-// could not be released have ended, and another for calls that the fault delayed and their
-// repetition. The crowd adds the machine's lateness. A store that waits for a dead connection takes
-// 15 s longer.
+// could not be released have ended, and another for delayed calls and their retries. The crowd adds
+// the machine's lateness. A store that waits for a dead connection takes 15 s longer.
 const backWithin = 2 * faultTTL
 
 // gather starts a crowd of two hosts on the subject. A crowd and its new connections keep both

@@ -1,4 +1,5 @@
-// Package etcdlock is a dlock store on etcd. It is package caslock with etcd's transactions.
+// Package etcdlock is a dlock store on etcd. It combines package caslock with etcd's
+// transactions.
 //
 //	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
 //	...
@@ -123,7 +124,7 @@ func (b *backend) document(key string, resp *clientv3.GetResponse) caslock.Docum
 	return caslock.Document{Key: key, Version: strconv.FormatInt(kv.ModRevision, 10), Data: kv.Value}
 }
 
-// Put implements caslock.Backend. The client retries a transaction that writes only if it cannot
+// Put implements caslock.Backend. The client retries a write transaction only if the request cannot
 // have been sent.
 func (b *backend) Put(ctx context.Context, docs ...caslock.Document) (versions []string, err error) {
 	var same []clientv3.Cmp
