@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A rate is how many starts a limit allows within how long.
+// A rate is the number of starts that a limit allows within a time.
 type rate struct {
 	n   int
 	per int64
@@ -16,8 +16,8 @@ func (e *examiner) isRated(timer string) bool {
 	return slices.ContainsFunc(e.lives, func(l life) bool { return l.limits[timer].Rated != "" })
 }
 
-// rates checks the limits with a rate. Of a start it is known between which instants the store
-// counted it. A window has too many if more starts than the rate lie in it for sure.
+// rates checks the limits with a rate. The logs show between which instants the store counted a
+// start. A window has too many if more starts than the rate are certainly in it.
 func (e *examiner) rates() {
 	starts := map[string][]Line{}
 	for _, l := range e.lines {
@@ -38,7 +38,7 @@ func (e *examiner) rates() {
 	}
 }
 
-// windowsOf looks at the windows that begin with a start.
+// windowsOf checks the windows that begin with a start.
 func (e *examiner) windowsOf(limit string, r rate, starts []Line) {
 	slices.SortFunc(starts, func(a, b Line) int { return cmp.Compare(a.First, b.First) })
 	for i, s := range starts {
@@ -65,10 +65,10 @@ func (e *examiner) windowsOf(limit string, r rate, starts []Line) {
 	}
 }
 
-// used returns which share of a rate was used while all was well, and in how many windows of so
-// many starts that was seen: the time in which they may be, by that in which they were. It begins a
-// window after the faults had ended, as a store that may have forgotten starts grants none until
-// then.
+// used returns the used share of a rate while all was well, and in how many windows that was
+// measured. The share is the minimum time for this many starts divided by the actual time. It
+// begins one window after the end of the faults, because a store that may have lost starts grants
+// none until then.
 func (e *examiner) used(r rate, starts []Line) (share float64, windows int) {
 	var at []int64
 	for _, s := range starts {

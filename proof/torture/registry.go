@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// warnSlack is how late a warning may be written down: a Logger has a goroutine of its own.
+// warnSlack is how late a warning may be logged, because a Logger has its own goroutine.
 const warnSlack = 300 * int64(time.Millisecond)
 
-// registry checks what the registry of package cluster did to the hosts, which is to be next to
-// nothing: one warning when it begins to fail, and no lease lost.
+// registry checks the effect of package cluster's registry on the hosts, which must be minimal: one
+// warning when it begins to fail, and no lost lease.
 func (e *examiner) registry() {
-	failing := map[string]bool{} // by host: it has warned, and not said that it works again
+	failing := map[string]bool{} // by host: it has warned, and not yet reported recovery
 	warnings := map[string][]int64{}
 	var broken []Line
 	for _, l := range e.lines {
@@ -51,8 +51,8 @@ func (e *examiner) registry() {
 	}
 }
 
-// lostInCalm counts a lease that was lost while only the registry was tormented, unless the host or
-// the store was too slow for it just before.
+// lostInCalm counts a lease that was lost while only the registry had faults, unless the host or
+// the store was too slow just before.
 func (e *examiner) lostInCalm(l Line) {
 	if e.rules.Settled == 0 || l.At < e.rules.Settled || l.At > e.rules.CalmUntil {
 		return
@@ -66,8 +66,8 @@ func (e *examiner) lostInCalm(l Line) {
 		l.Fence, l.Host, l.At)
 }
 
-// starved reports whether within two TTLs before an instant the host did not report its status in
-// time, or got no answer of the store in time.
+// starved reports whether, within two TTLs before an instant, the host did not report its status in
+// time or got no timely answer from the store.
 func (e *examiner) starved(host string, at int64) bool {
 	from, most := at-2*int64(e.rules.TTL), int64(e.rules.TTL)/3
 	var before int64

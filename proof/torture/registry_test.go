@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Fails when a second warning for one change, or a lease that the registry alone can have cost, is
-// not found, or is where there is none.
+// Fails when a second warning for one change, or a lease lost because of the registry alone, is not
+// found, or is reported where there is none.
 func TestExamineRegistry(t *testing.T) {
 	fails := func(host string, at int64) Line { return Line{Kind: RegistryFails, Host: host, At: at * ms} }
 	works := func(host string, at int64) Line { return Line{Kind: RegistryWorks, Host: host, At: at * ms} }
@@ -46,7 +46,7 @@ func TestExamineRegistry(t *testing.T) {
 			Figures{LeasesLost: 1, LostByRegistry: 1}},
 	} {
 		lines := append(born(), c.lines...)
-		lines = append(lines, seen("h", 1, 0, 1, 7000, 7001)) // no timer is silent
+		lines = append(lines, seen("h", 1, 0, 1, 7000, 7001)) // so that no timer is silent
 		c.want.Runs = 1
 		got := Examine(lines, Rules{TTL: time.Second, Settled: 5000 * ms, CalmUntil: 8000 * ms})
 		if broken := got.Violations() > 0; broken != (len(got.Examples) > 0) {

@@ -10,21 +10,21 @@ import (
 // A Span is a stretch of time.
 type Span struct{ First, Last int64 }
 
-// Wellness says what Well has to know.
+// A Wellness has the parameters of Well.
 type Wellness struct {
-	// Recovers is how long a process needs to be well again after a fault has ended, and Begins how
-	// long it needs when it has just been started.
+	// Recovers is how long a process needs to recover after a fault, and Begins how long it needs
+	// after its start.
 	Recovers, Begins time.Duration
-	// Registers says that a process writes a line of the kind Registered when it begins to work. It
-	// is not well before.
+	// Registers says that a process logs a line of the kind Registered when it starts to work. It
+	// is not well before that.
 	Registers bool
-	// OfAll reports whether what is done to a target is done to all: the store, or the fleet.
+	// OfAll reports whether a fault of a target affects all: the store, or the fleet.
 	OfAll func(target string) bool
 }
 
-// Well returns when each process was well that says that it is awake: it was not stopped, nothing
-// was done to it or its way to the database, and the database was well, too. The lines are in the
-// order of time.
+// Well returns when each process that reports its status was well: it was not paused, no fault
+// acted on it or its connection to the database, and the database was well, too. The lines must be
+// in order of time.
 func Well(lines []Line, w Wellness) map[string][]Span {
 	awake := map[string][]Span{}
 	ill := map[string][]Span{}
@@ -37,7 +37,7 @@ func Well(lines []Line, w Wellness) map[string][]Span {
 			all := awake[l.Host]
 			if n := len(all); n > 0 && l.At-all[n-1].Last <= maxStatusGap {
 				all[n-1].Last = l.At
-			} else { // it is new, or was stopped
+			} else { // it is new, or was paused
 				awake[l.Host] = append(all, Span{l.At, l.At})
 			}
 		case Registered:
@@ -73,10 +73,10 @@ func Well(lines []Line, w Wellness) map[string][]Span {
 	return well
 }
 
-// unanswered reports whether a look has found that the database does not answer as it should.
+// unanswered reports whether a look found that the database does not answer properly.
 func (l Line) unanswered() bool { return l.Failed || l.Last-l.First > maxStatusGap }
 
-// Excused returns for which share of the time nobody counts as well only because a look was not
+// Excused returns the share of time in which no process counts as well only because a look was not
 // answered. The time is that between the first look and the last, without what faults excuse. If
 // the share is large, processes that keep the database from answering may have excused themselves.
 func Excused(lines []Line, w Wellness) float64 {
@@ -113,7 +113,7 @@ func length(spans []Span) (sum int64) {
 // Place returns the part of a process's name that all its lives share: "host-3" of "host-3.17".
 func Place(host string) string { name, _, _ := strings.Cut(host, "."); return name }
 
-// without returns what is left of a stretch.
+// without returns the remaining parts of a stretch.
 func without(s Span, out []Span) (left []Span) {
 	slices.SortFunc(out, func(a, b Span) int { return cmp.Compare(a.First, b.First) })
 	for _, o := range out {

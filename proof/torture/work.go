@@ -1,24 +1,24 @@
 package torture
 
-// A Work is an entry about durable runs.
+// A Work is a log entry about durable runs.
 type Work struct {
-	ID       int64  `json:"id,omitempty"` // of a run, the same for all attempts
+	ID       int64  `json:"id,omitempty"` // of a run, the same for all its attempts
 	Attempt  int    `json:"attempt,omitempty"`
 	Handler  string `json:"handler,omitempty"`
-	Schedule string `json:"schedule,omitempty"` // "": it was triggered
+	Schedule string `json:"schedule,omitempty"` // "" if it was triggered
 	Tick     int64  `json:"tick,omitempty"`     // µs, of the schedule
 	Worker   string `json:"worker,omitempty"`   // of an attempt
 	State    string `json:"state,omitempty"`    // of a run
-	// Outcome is how an attempt ended, as package durable calls it, or a transaction: Committed,
-	// RolledBack or Unknown.
+	// Outcome is how an attempt ended, in the terms of package durable, or the outcome of a
+	// transaction: Committed, RolledBack or Unknown.
 	Outcome string `json:"outcome,omitempty"`
-	// Key is that of a run that was triggered; of an attempt it is what its payload says. Triggered
-	// has what comes before "/0", "/1" and so on, and how many Runs there are.
+	// Key is the key of a triggered run; for an attempt, the key in its payload. In a Triggered
+	// line, it is the part before "/0", "/1" and so on, and Runs is their number.
 	Key  string `json:"key,omitempty"`
 	Runs int    `json:"runs,omitempty"`
 
-	// What the database has counted of a schedule's ticks: those that were Queued, those that were
-	// Passed over with a reason, the Last of them, the Next that is due, and the time Now, in µs.
+	// These are the database's counts of a schedule's ticks: Queued, Passed over with a reason, the
+	// Last one, the Next that is due, and the time Now, in µs.
 	Queued int64 `json:"queued,omitempty"`
 	Passed int64 `json:"passed,omitempty"`
 	Last   int64 `json:"last,omitempty"`
@@ -27,22 +27,22 @@ type Work struct {
 	Period int64 `json:"period,omitempty"`
 }
 
-// The kinds of lines about durable runs. Of an attempt that was valid from First to Last there are
-// lines of the kind Seen, and if it was not told of the end of that, of the kind Untold.
+// These are the kinds of lines about durable runs. There are also Seen for an attempt that was
+// valid from First to Last, and Untold for one that was not told of the end.
 const (
-	Triggered  = "triggered"  // of a client: a transaction that triggers runs has ended
+	Triggered  = "triggered"  // from a client: a transaction that triggers runs has ended
 	Started    = "started"    // a handler was called
-	Returned   = "returned"   // it is about to return
-	Counted    = "counted"    // a worker was told by the database that its result counts
-	Registered = "registered" // of a worker: it has registered, and looks for work from now on
-	Looked     = "looked"     // of the watch: how many runs were Running, as the database has it
-	Expired    = "expired"    // of the watch: a lease ended at First, and the run was still there at Last
-	Ticks      = "ticks"      // of the watch, at the beginning and at the end
-	Row        = "row"        // what the database has in the end of a run
-	Tried      = "tried"      // what the database has in the end of an attempt
+	Returned   = "returned"   // the handler is about to return
+	Counted    = "counted"    // the database told a worker that its result counts
+	Registered = "registered" // from a worker: it has registered, and looks for work from now on
+	Looked     = "looked"     // from the watch: how many runs were Running according to the database
+	Expired    = "expired"    // from the watch: a lease ended at First, and the run was still there at Last
+	Ticks      = "ticks"      // from the watch, at the start and at the end
+	Row        = "row"        // the final state of a run in the database
+	Tried      = "tried"      // the final state of an attempt in the database
 )
 
-// The outcomes of a transaction.
+// These are the outcomes of a transaction.
 const (
 	Committed  = "committed"
 	RolledBack = "rolled back"

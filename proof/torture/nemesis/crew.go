@@ -17,14 +17,14 @@ import (
 	"github.com/tickslot/tickslot/proof/torture"
 )
 
-// A Spec is what a process has to know.
+// A Spec tells a process what to do.
 type Spec struct {
 	Role  string
-	Name  string // of this life: host-3.17
-	Dir   string // where the logs are
-	Ways  []Way  // to the database: clients have several
+	Name  string // name of this life: host-3.17
+	Dir   string // directory of the logs
+	Ways  []Way  // connections to the database; clients have several
 	Lease time.Duration
-	Table string // what a writer locks
+	Table string // the table that a writer locks
 }
 
 // OpenLog opens the log of a process.
@@ -45,41 +45,41 @@ type Crew struct {
 	broken []error
 }
 
-// CrewOptions say what a crew is.
+// CrewOptions configure a crew.
 type CrewOptions struct {
 	Kind  string // of its database
-	Dir   string // of the logs of all kinds
+	Dir   string // directory of the logs of all kinds
 	Lease time.Duration
-	Call  time.Duration // how long a call to the database may take
-	// Table is the one that faults lock, and Rows says which rows of it they lock.
+	Call  time.Duration // timeout of a database call
+	// Table is the table that faults lock, and Rows a condition for the rows that they lock.
 	Table, Rows string
-	// Complete adds to what a process has to know. Default: nothing.
+	// Complete extends the spec of a process. Default: nothing.
 	Complete func(Spec) any
 }
 
-// A Member is a place in the crew: one process after the other, behind the same proxy.
+// A Member is a place in the crew: one process after another behind the same proxy.
 type Member struct {
 	name  string // host-3
 	role  string
 	fleet bool
-	proxy *servertest.Proxy // nil: there is no network
+	proxy *servertest.Proxy // nil if there is no network
 	way   Way
 
-	mu    sync.Mutex // held by the fault that acts on it
+	mu    sync.Mutex // held by the fault that acts on the member
 	lives int
 	proc  *Process
 }
 
-// NewCrew starts a database. There are no processes yet.
+// NewCrew starts a database, but no processes.
 func NewCrew(o CrewOptions) (c *Crew, err error) {
 	o.Dir = filepath.Join(o.Dir, o.Kind)
 	if o.Complete == nil {
 		o.Complete = func(s Spec) any { return s }
 	}
 	c = &Crew{CrewOptions: o, faults: map[string]int{}}
-	// A process that has just begun, and does not listen yet, would end of them.
+	// These signals would end a process that has just started and does not handle them yet.
 	signal.Ignore(hangSignal, goOnSignal)
-	// The logs of an earlier torture would be taken for ours.
+	// The directory must be new, because logs of an earlier torture would be mixed with these.
 	if err := os.Mkdir(o.Dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (c *Crew) spec(role, name string, ways ...Way) any {
 	return c.Complete(Spec{Role: role, Name: name, Dir: c.Dir, Ways: ways, Lease: c.Lease, Table: c.Table})
 }
 
-// way returns a new way to the database, through a proxy if there is a network.
+// way returns a new connection to the database, through a proxy if there is a network.
 func (c *Crew) way() (*servertest.Proxy, Way, error) {
 	if !c.Database.HasNetwork() {
 		return nil, c.Database.Direct(), nil
@@ -106,7 +106,7 @@ func (c *Crew) way() (*servertest.Proxy, Way, error) {
 	return p, c.Database.Via(p.Addr()), nil
 }
 
-// Add starts a process. One of the fleet dies with all others of it by the fault fleet_kill.
+// Add starts a process. If fleet is set, the fault fleet_kill kills it together with the others.
 func (c *Crew) Add(role, name string, fleet bool) (err error) {
 	m := &Member{name: name, role: role, fleet: fleet}
 	if m.proxy, m.way, err = c.way(); err != nil {
@@ -116,7 +116,7 @@ func (c *Crew) Add(role, name string, fleet bool) (err error) {
 	return c.begin(m)
 }
 
-// AddClients starts a process of the role "clients", with so many ways to the database.
+// AddClients starts a process of the role "clients" with this many connections to the database.
 func (c *Crew) AddClients(doors int) (err error) {
 	var ways []Way
 	for range doors {
@@ -140,7 +140,7 @@ func (c *Crew) begin(m *Member) error {
 	c.Log.Write(torture.Line{Kind: torture.Born, Target: name})
 	p, err := Spawn("", c.Dir, name, c.spec(m.role, name, m.way))
 	if err != nil {
-		return err // m.proc stays the one that ended, so that ensureAlive starts another
+		return err // m.proc stays the ended one, so that ensureAlive starts another
 	}
 	m.proc = p
 	return nil
@@ -148,7 +148,7 @@ func (c *Crew) begin(m *Member) error {
 
 func (c *Crew) logDead(m *Member) { c.Log.Write(torture.Line{Kind: torture.Dead, Target: m.proc.Name}) }
 
-// ensureAlive starts another process if a member's has ended by itself, and returns why it did.
+// ensureAlive starts another process if a member's has ended on its own, and returns the reason.
 func (c *Crew) ensureAlive(m *Member) error {
 	select {
 	case <-m.proc.Done:
@@ -160,7 +160,7 @@ func (c *Crew) ensureAlive(m *Member) error {
 	}
 }
 
-// Fail notes that something is broken, unless it is nil.
+// Fail records a failure of the torture, unless err is nil.
 func (c *Crew) Fail(err error) {
 	if err == nil {
 		return
@@ -170,14 +170,14 @@ func (c *Crew) Fail(err error) {
 	c.broken = append(c.broken, err)
 }
 
-// Broken returns what Fail has noted.
+// Broken returns the failures that Fail has recorded.
 func (c *Crew) Broken() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return errors.Join(c.broken...)
 }
 
-// Faults returns how many faults of each kind there were.
+// Faults returns the number of faults of each kind.
 func (c *Crew) Faults() (kinds map[string]int, all int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,7 +187,7 @@ func (c *Crew) Faults() (kinds map[string]int, all int) {
 	return c.faults, all
 }
 
-// Lives returns how many processes there were.
+// Lives returns the number of processes so far.
 func (c *Crew) Lives() (n int) {
 	for _, m := range c.Members {
 		n += m.lives
@@ -195,7 +195,7 @@ func (c *Crew) Lives() (n int) {
 	return n
 }
 
-// Torment carries out a plan. Then all members are alive.
+// Torment performs a plan. Afterwards, all members are alive.
 func (c *Crew) Torment(ctx context.Context, faults []Fault, length time.Duration) {
 	CarryOut(ctx, faults, length, c.Do)
 	for _, m := range c.Members {
@@ -205,20 +205,20 @@ func (c *Crew) Torment(ctx context.Context, faults []Fault, length time.Duration
 	}
 }
 
-// KeepUp keeps a PgBouncer up until ctx ends.
+// KeepUp restarts PgBouncer whenever it exits, until ctx ends.
 func (c *Crew) KeepUp(ctx context.Context, all *sync.WaitGroup) {
 	if c.Database.Bounced() {
 		all.Go(func() { c.Database.keepUp(ctx, c.bouncerEnded) })
 	}
 }
 
-// bouncerEnded notes that the PgBouncer has ended by itself, and was started again.
+// bouncerEnded logs that PgBouncer exited on its own and was restarted.
 func (c *Crew) bouncerEnded(from int64, err error) {
 	c.Fail(err)
 	c.note("bouncer_ended_by_itself", "store", from)
 }
 
-// note writes a fault down that is over.
+// note logs a completed fault.
 func (c *Crew) note(kind, target string, from int64) {
 	c.mu.Lock()
 	c.faults[kind]++
@@ -226,7 +226,7 @@ func (c *Crew) note(kind, target string, from int64) {
 	c.Log.Write(torture.Line{Kind: torture.Fault, Fault: kind, Target: target, First: from, Last: Mono()})
 }
 
-// Do does one fault and returns when it is over.
+// Do performs one fault and returns when it is over.
 func (c *Crew) Do(f Fault) {
 	from := Mono()
 	var err error
@@ -254,12 +254,12 @@ func (c *Crew) Do(f Fault) {
 		c.Fail(fmt.Errorf("%s of %s: %w", f.Kind, f.Target, err))
 	}
 	c.note(f.Kind, f.Target, from)
-	if c.Kind == "sqlite" && f.Kind == "host_stop" { // it may have the only lock
+	if c.Kind == "sqlite" && f.Kind == "host_stop" { // it may hold the only lock
 		c.Log.Write(torture.Line{Kind: torture.Fault, Fault: f.Kind, Target: "store", First: from, Last: Mono()})
 	}
 }
 
-// named returns the member of that name; nil: there is none.
+// named returns the member with that name, or nil.
 func (c *Crew) named(name string) *Member {
 	for _, m := range c.Members {
 		if m.name == name {
@@ -269,10 +269,10 @@ func (c *Crew) named(name string) *Member {
 	return nil
 }
 
-// HostFaults are what can be done to the process of a member.
+// HostFaults are the faults of a member's process.
 var HostFaults = []string{"host_kill", "host_kill", "host_stop", "host_stop", "host_drain"}
 
-// toMember does something to one member.
+// toMember performs a fault on one member.
 func (c *Crew) toMember(m *Member, f Fault) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -284,7 +284,7 @@ func (c *Crew) toMember(m *Member, f Fault) error {
 		m.proc.Kill()
 		c.logDead(m)
 		return c.begin(m)
-	case "host_gone": // nobody follows it for a while
+	case "host_gone": // it is not replaced for a while
 		m.proc.Kill()
 		c.logDead(m)
 		time.Sleep(f.For)
@@ -303,18 +303,18 @@ func (c *Crew) toMember(m *Member, f Fault) error {
 	}
 }
 
-// hang has the processes of a role hang, each in its own way, which says so with Hanging.
+// hang makes the processes of a role hang. Each implements this with Hanging.
 func (c *Crew) hang(role string, length time.Duration) {
 	var told []*Process
 	for _, m := range c.Members {
-		if m.role == role && m.mu.TryLock() { // else something else is done to it
+		if m.role == role && m.mu.TryLock() { // otherwise another fault acts on it
 			m.proc.Signal(hangSignal)
 			told = append(told, m.proc)
 			m.mu.Unlock()
 		}
 	}
 	time.Sleep(length)
-	for _, p := range told { // one that has ended meanwhile hears nothing
+	for _, p := range told { // a process that has ended ignores it
 		p.Signal(goOnSignal)
 	}
 }
@@ -324,14 +324,14 @@ const (
 	goOnSignal = syscall.SIGUSR2
 )
 
-// Hanging returns a function that waits while this process is to hang.
+// Hanging returns a function that blocks while this process should hang.
 func Hanging() (wait func()) {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, hangSignal, goOnSignal)
 	var mu sync.Mutex
 	free := make(chan struct{})
 	close(free)
-	go func() { // stays until the process ends
+	go func() { // runs until the process ends
 		for s := range signals {
 			mu.Lock()
 			select {
@@ -355,7 +355,7 @@ func Hanging() (wait func()) {
 	}
 }
 
-// killFleet kills the fleet at once, and starts another later.
+// killFleet kills the fleet at once, and starts a new one later.
 func (c *Crew) killFleet(after time.Duration) error {
 	var fleet []*Member
 	for _, m := range c.Members {
@@ -377,10 +377,10 @@ func (c *Crew) killFleet(after time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// EndClients has the clients stop.
+// EndClients stops the clients.
 func (c *Crew) EndClients() { c.Fail(c.clients.End(drainTime)) }
 
-// End has the members of a role stop.
+// End stops the members of a role.
 func (c *Crew) End(role string) {
 	var all sync.WaitGroup
 	for _, m := range c.Members {
@@ -395,7 +395,7 @@ func (c *Crew) End(role string) {
 	all.Wait()
 }
 
-// Close ends what is left.
+// Close stops the remaining processes.
 func (c *Crew) Close() {
 	for _, m := range c.Members {
 		if m.proc != nil {

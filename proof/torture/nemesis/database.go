@@ -19,30 +19,30 @@ import (
 	"github.com/tickslot/tickslot/proof/torture"
 )
 
-// drainTime is how long a process may take to stop: what it does may ignore the end of its context.
+// drainTime is how long a process may take to stop, because its work may ignore its context.
 const drainTime = 20 * time.Second
 
-// A Way says how a process gets to the database.
+// A Way tells a process how to connect to the database.
 type Way struct {
-	DSN      string // of a server, or the file of SQLite
-	Prepares bool   // statements, which is not possible behind a PgBouncer
+	DSN      string // of a server, or the SQLite file
+	Prepares bool   // whether statements are prepared, which is impossible behind PgBouncer
 }
 
-// A Database is a real server, or a file, and what can be done to it.
+// A Database is a real server or a file, and its faults.
 type Database struct {
 	kind    string
-	server  *sqltest.Server // nil: it is a file
-	bouncer *sqltest.Server // nil: there is none
+	server  *sqltest.Server // nil for a file
+	bouncer *sqltest.Server // nil if there is none
 	file    string
 	dir     string
 
-	hurting sync.Mutex // held while something is done to it
+	hurting sync.Mutex // held during a fault
 }
 
-// databaseName is that of a database on MariaDB, which has none that is always there.
+// databaseName is the database on MariaDB, which has no default one.
 const databaseName = "torture"
 
-// DatabaseFaults are what can be done to each kind of database.
+// DatabaseFaults are the faults of each kind of database.
 var DatabaseFaults = map[string][]string{
 	"postgres":  PostgresFaults,
 	"pgbouncer": append([]string{"bouncer_kill", "bouncer_stop"}, PostgresFaults...),
@@ -50,14 +50,14 @@ var DatabaseFaults = map[string][]string{
 	"sqlite":    {"file_locked", "writer_killed"},
 }
 
-// StartDatabase starts one of DatabaseFaults.
+// StartDatabase starts a database of one of the kinds in DatabaseFaults.
 func StartDatabase(kind, dir string) (d *Database, err error) {
 	d = &Database{kind: kind, dir: dir}
 	switch kind {
 	case "sqlite":
 		d.file = filepath.Join(dir, "torture.db")
 	case "postgres", "pgbouncer":
-		// the machine goes on
+		// The machine itself does not crash, so fsync is not needed.
 		if d.server, err = sqltest.StartPostgres(sqltest.Options{Settings: []string{"fsync=off"}}); err != nil {
 			return nil, err
 		}
@@ -80,13 +80,13 @@ func StartDatabase(kind, dir string) (d *Database, err error) {
 	return d, nil
 }
 
-// HasNetwork reports whether processes reach it through one.
+// HasNetwork reports whether processes reach it through a network.
 func (d *Database) HasNetwork() bool { return d.server != nil }
 
 // Bounced reports whether a PgBouncer is in front of it.
 func (d *Database) Bounced() bool { return d.bouncer != nil }
 
-// Target is the address that proxies are to be put in front of.
+// Target returns the address that needs proxies.
 func (d *Database) Target() string {
 	if d.bouncer != nil {
 		return d.bouncer.Addr()
@@ -94,13 +94,14 @@ func (d *Database) Target() string {
 	return d.server.Addr()
 }
 
-// Direct is the way that nobody disturbs.
+// Direct returns a connection without faults.
 func (d *Database) Direct() Way {
 	switch d.kind {
 	case "sqlite":
 		return Way{DSN: d.file}
 	case "mariadb":
-		// Otherwise the session of a host that was cut off keeps its locks for 8 hours: see
+		// Otherwise the session of a disconnected host keeps its locks for 8 hours: see
+		// outbox.MySQL.
 		// outbox.MySQL.
 		return Way{DSN: d.server.DSN("", "", databaseName) + "?interpolateParams=true&wait_timeout=10", Prepares: true}
 	default:
@@ -108,7 +109,7 @@ func (d *Database) Direct() Way {
 	}
 }
 
-// Via is the way through a proxy in front of the target.
+// Via returns a connection through a proxy in front of the target.
 func (d *Database) Via(addr string) Way {
 	way := d.Direct()
 	if d.server != nil {
@@ -118,10 +119,10 @@ func (d *Database) Via(addr string) Way {
 	return way
 }
 
-// Aside is a way through the PgBouncer that nobody disturbs, with a pool that nobody else uses.
+// Aside returns a connection through PgBouncer without faults, with a separate pool.
 func (d *Database) Aside() Way { return Way{DSN: d.bouncer.DSN("", "", sqltest.BouncerAside)} }
 
-// Close ends it.
+// Close stops it.
 func (d *Database) Close() {
 	if d.bouncer != nil {
 		d.bouncer.Close()
@@ -134,9 +135,9 @@ func (d *Database) Close() {
 	}
 }
 
-// keepUp starts the PgBouncer again when it has ended by itself, as an init system does, until ctx
-// ends: version 1.18 does so now and then when clients cancel what they asked for ("FATAL bad
-// client state"). It tells when that was.
+// keepUp restarts PgBouncer whenever it exits, like an init system, until ctx ends. Version 1.18
+// sometimes exits when clients cancel requests ("FATAL bad client state"). It calls ended with the
+// time.
 func (d *Database) keepUp(ctx context.Context, ended func(from int64, err error)) {
 	Each(ctx, func(context.Context) {
 		d.hurting.Lock()
@@ -147,16 +148,15 @@ func (d *Database) keepUp(ctx context.Context, ended func(from int64, err error)
 	})
 }
 
-// hurt does one of DatabaseFaults and returns when it is over. Some rows of the table that match
-// the condition may be locked, or the whole table. mark tells from when on what was committed may
-// be lost.
+// hurt performs one of DatabaseFaults and returns when it is over. A fault may lock the whole
+// table, or some rows that match the condition. mark logs from when on commits may be lost.
 func (d *Database) hurt(f Fault, table, rows string, writer func(name string) any,
 	mark func(kind string, from int64)) error {
 	d.hurting.Lock()
 	defer d.hurting.Unlock()
 	switch f.Kind {
 	case "bouncer_kill":
-		if d.bouncer.Pid() != 0 { // else it has ended by itself
+		if d.bouncer.Pid() != 0 { // otherwise it has exited on its own
 			if err := d.bouncer.Kill(); err != nil {
 				return err
 			}
@@ -168,8 +168,7 @@ func (d *Database) hurt(f Fault, table, rows string, writer func(name string) an
 			return d.bouncer.Restart()
 		}
 		return Stop(d.bouncer.Server, f.For)
-	// Somebody else has the lock of the file, and gives it back, or dies in the middle of a
-	// transaction.
+	// Another process locks the file, and unlocks it or dies during a transaction.
 	case "file_locked", "writer_killed":
 		name := fmt.Sprint("writer-", Mono())
 		p, err := Spawn("", d.dir, name, writer(name))
@@ -192,7 +191,7 @@ func (d *Database) hurt(f Fault, table, rows string, writer func(name string) an
 	return Postgres(d.server, f, table, rows)
 }
 
-// RunWriter is a process that locks the file until it is told to end, and undoes what it wrote.
+// RunWriter locks the file until the process is told to end, and rolls back its writes.
 func RunWriter(spec Spec) error {
 	d, err := openFile(spec.Ways[0].DSN)
 	if err != nil {
@@ -200,7 +199,7 @@ func RunWriter(spec Spec) error {
 	}
 	defer d.Close()
 	var tx *sql.Tx
-	// A process that is stopped may have the lock for longer than SQLite waits.
+	// A paused process may hold the lock for longer than SQLite waits.
 	err = testkit.Poll(time.Minute, "lock the file", func() (err error) {
 		tx, err = d.DB.BeginTx(context.Background(), nil) // BEGIN IMMEDIATE
 		return err
@@ -213,20 +212,20 @@ func RunWriter(spec Spec) error {
 	return errors.Join(err, tx.Rollback())
 }
 
-// UntilTold returns a context that ends when the process is told to.
+// UntilTold returns a context that ends when the process is told to end.
 func UntilTold() (context.Context, context.CancelFunc) {
 	ctx, stop := context.WithCancel(context.Background())
-	go func() { // stays until the process ends
-		bufio.NewScanner(os.Stdin).Scan() // there is but one command
+	go func() { // runs until the process ends
+		bufio.NewScanner(os.Stdin).Scan() // there is only one command
 		stop()
 	}()
 	return ctx, stop
 }
 
-// LookEvery is how often a watch looks into the database.
+// LookEvery is how often a watch reads the database.
 const LookEvery = 100 * time.Millisecond
 
-// Each looks now and then until ctx ends.
+// Each calls look regularly until ctx ends.
 func Each(ctx context.Context, look func(context.Context)) {
 	for ctx.Err() == nil {
 		look(ctx)
@@ -237,10 +236,9 @@ func Each(ctx context.Context, look func(context.Context)) {
 	}
 }
 
-// LookThrough writes down whether the PgBouncer reaches the server: it may be stuck while the
-// server is well. The door must be one of Aside, which has a pool of its own. In the pool of the
-// tortured processes the look would fail when they use up its connections, and that would excuse
-// them.
+// LookThrough logs whether PgBouncer reaches the server, because it may be stuck while the server
+// is well. The door must be one of Aside, which has a separate pool. In the pool of the tortured
+// processes, the look would fail whenever they use up its connections, and that would excuse them.
 func LookThrough(ctx context.Context, bounced *Door, log *torture.Log) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

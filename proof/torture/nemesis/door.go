@@ -15,20 +15,20 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// A Door is a process's way to the database.
+// A Door is a process's connection to the database.
 type Door struct {
-	Pool *pgxpool.Pool // nil: it is not Postgres
+	Pool *pgxpool.Pool // nil unless it is Postgres
 	DB   *sql.DB
 	File bool // it is SQLite
 }
 
-// A Tx is a transaction of the application: one of pgx, or else one of database/sql.
+// A Tx is a transaction of the application, of pgx or of database/sql.
 type Tx struct {
 	Pgx pgx.Tx
 	SQL *sql.Tx
 }
 
-// Open opens a way. It does not call the database.
+// Open opens a connection pool. It does not call the database.
 func Open(way Way) (*Door, error) {
 	switch {
 	case strings.Contains(way.DSN, "@tcp("):
@@ -78,7 +78,7 @@ func (d *Door) Close() {
 	}
 }
 
-// Begin begins a transaction: of pgx if native is set and there is one, or of database/sql.
+// Begin begins a transaction, of pgx if native is set and there is one, otherwise of database/sql.
 func (d *Door) Begin(ctx context.Context, native bool) (tx Tx, err error) {
 	if d.Pool != nil && native {
 		tx.Pgx, err = d.Pool.Begin(ctx)
@@ -88,8 +88,8 @@ func (d *Door) Begin(ctx context.Context, native bool) (tx Tx, err error) {
 	if err != nil || d.Pool == nil {
 		return tx, err
 	}
-	// Cut off within its transaction, it would keep its locks for good, as docs/durable.md says: a
-	// lock on the whole table would wait for it, and all others for that.
+	// If it is cut off within its transaction, it would keep its locks forever, as docs/durable.md
+	// says. A lock on the whole table would wait for it, and all others for that lock.
 	if _, err := tx.Exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = '10s'"); err != nil {
 		tx.Rollback(ctx)
 		return Tx{}, err
@@ -97,7 +97,7 @@ func (d *Door) Begin(ctx context.Context, native bool) (tx Tx, err error) {
 	return tx, nil
 }
 
-// Exec executes a statement without parameters, and returns how many rows it has changed.
+// Exec executes a statement without parameters, and returns the number of changed rows.
 func (t Tx) Exec(ctx context.Context, query string) (int64, error) {
 	if t.Pgx != nil {
 		tag, err := t.Pgx.Exec(ctx, query)
@@ -110,7 +110,7 @@ func (t Tx) Exec(ctx context.Context, query string) (int64, error) {
 	return result.RowsAffected()
 }
 
-// Int returns the one number that a query returns.
+// Int returns the single number that a query returns.
 func (t Tx) Int(ctx context.Context, query string) (n int64, err error) {
 	if t.Pgx != nil {
 		err = t.Pgx.QueryRow(ctx, query).Scan(&n)
@@ -120,7 +120,7 @@ func (t Tx) Int(ctx context.Context, query string) (n int64, err error) {
 	return n, err
 }
 
-// Commit commits it.
+// Commit commits the transaction.
 func (t Tx) Commit(ctx context.Context) error {
 	if t.Pgx != nil {
 		return t.Pgx.Commit(ctx)
@@ -128,7 +128,7 @@ func (t Tx) Commit(ctx context.Context) error {
 	return t.SQL.Commit()
 }
 
-// Rollback rolls it back. That it cannot does not matter: then its connection is gone.
+// Rollback rolls back the transaction. It ignores an error, because then the connection is gone.
 func (t Tx) Rollback(ctx context.Context) {
 	if t.Pgx != nil {
 		_ = t.Pgx.Rollback(ctx)

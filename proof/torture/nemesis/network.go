@@ -7,12 +7,12 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// NetworkFaults are what Network does.
+// NetworkFaults are the faults of Network.
 var NetworkFaults = []string{"net_reset", "net_cut", "net_black_hole", "net_black_hole", "net_slow", "net_fading",
 	"net_fading", "net_stranded", "net_replies_lost", "net_cut_inside"}
 
-// Network does something to a way to the store, and returns when it is over. A call over it may
-// take as long as timeout, and a lease lasts for ttl.
+// Network performs a fault on a connection to the store, and returns when it is over. timeout is
+// the timeout of a call, and ttl the length of a lease.
 func Network(proxies []*servertest.Proxy, f Fault, timeout, ttl time.Duration) error {
 	each := func(do func(p *servertest.Proxy)) {
 		for _, p := range proxies {
@@ -32,18 +32,18 @@ func Network(proxies []*servertest.Proxy, f Fault, timeout, ttl time.Duration) e
 		each(func(p *servertest.Proxy) { p.BlackHole(true) })
 		time.Sleep(f.For)
 		each(func(p *servertest.Proxy) { p.BlackHole(false) })
-	case "net_stranded": // the host gets another address: what was open falls silent for good
+	case "net_stranded": // as if the host got a new address: open connections fall silent forever
 		each(func(p *servertest.Proxy) { p.BlackHole(true) })
 		time.Sleep(f.For)
 		each(func(p *servertest.Proxy) { p.Strand(); p.BlackHole(false) })
-	case "net_slow": // sometimes too slow
+	case "net_slow": // sometimes beyond the timeout
 		each(func(p *servertest.Proxy) { p.DelayUpTo(timeout/20, timeout*6/10) })
 		time.Sleep(f.For)
 		each(func(p *servertest.Proxy) { p.Delay(0) })
-	case "net_fading": // answers come late, and then none: trust counted from the answer lasts too long
+	case "net_fading": // answers come late, then stop: trust counted from an answer would last too long
 		each(func(p *servertest.Proxy) { p.DelayReplies(timeout * 8 / 10) })
-		// a heartbeat or two; much longer, and no run would be left, for nothing is acquired
-		// meanwhile
+		// Long enough for a heartbeat or two. Much longer, and no run would be left, because
+		// nothing is acquired meanwhile.
 		time.Sleep(f.For)
 		each(func(p *servertest.Proxy) { p.BlackHole(true) })
 		time.Sleep(ttl * 3 / 2)
@@ -52,7 +52,7 @@ func Network(proxies []*servertest.Proxy, f Fault, timeout, ttl time.Duration) e
 		each(func(p *servertest.Proxy) { p.LoseReplies(true) })
 		time.Sleep(f.For)
 		each(func(p *servertest.Proxy) { p.LoseReplies(false) })
-	case "net_cut_inside": // in the middle of a request, and the server gives the connection up later
+	case "net_cut_inside": // within a request; the server closes the connection later
 		each(func(p *servertest.Proxy) { p.CutRequests(true) })
 		time.Sleep(f.For)
 		each(func(p *servertest.Proxy) { p.CutRequests(false); p.Reset() })

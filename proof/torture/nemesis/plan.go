@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// A Fault is one planned disturbance of a process, a network or a server.
+// A Fault is one planned fault of a process, a network or a server.
 type Fault struct {
-	At     time.Duration // since the beginning; later if its target is still busy with the one before
+	At     time.Duration // since the start; later if the previous fault of the target is still active
 	Target string        // host-3, clients-0, store, fleet
 	Kind   string
-	For    time.Duration // for how long, or by how much
-	Pick   int           // which one, where there is a choice
+	For    time.Duration // a duration or an amount
+	Pick   int           // which one, if there is a choice
 }
 
 func (f Fault) String() string {
@@ -24,24 +24,24 @@ func (f Fault) String() string {
 		f.For.Round(time.Millisecond))
 }
 
-// Unknown is the error for a fault that cannot be done.
+// Unknown returns the error for an unknown fault.
 func (f Fault) Unknown() error { return fmt.Errorf("no such fault: %s", f.Kind) }
 
-// A Track is the faults of one target, one after the other. Its Deck is dealt in random order, each
-// card before any comes twice, but for those that First has.
+// A Track is the sequence of faults of one target. Its Deck is dealt in random order, each card
+// once before any comes twice, after the cards of First.
 type Track struct {
-	Number uint64 // each track of a plan has another
+	Number uint64 // unique in a plan
 	Target string
 	Deck   []string
 	First  []string      // dealt before all others
-	Mean   time.Duration // between two faults
-	// Lasts returns for how long a fault lasts, and Busy for how long its target is busy with it;
-	// nil: for as long.
+	Mean   time.Duration // average time between two faults
+	// Lasts returns the duration of a fault, and Busy how long its target is busy with it. If Busy
+	// is nil, both are the same.
 	Lasts func(kind string, random *rand.Rand) time.Duration
 	Busy  func(f Fault) time.Duration
 }
 
-// Plan draws the faults of so much time from a seed, and nothing else, in the order of time.
+// Plan draws the faults for this length from a seed, and from nothing else, in order of time.
 func Plan(seed uint64, length time.Duration, tracks ...Track) []Fault {
 	var all []Fault
 	for _, t := range tracks {
@@ -67,18 +67,18 @@ func Plan(seed uint64, length time.Duration, tracks ...Track) []Fault {
 	return all
 }
 
-// Sort puts faults in the order of time.
+// Sort sorts faults by time.
 func Sort(all []Fault) {
 	slices.SortStableFunc(all, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
 }
 
-// UpTo returns a random duration.
+// UpTo returns a random duration of at most most.
 func UpTo(random *rand.Rand, most time.Duration) time.Duration {
 	return time.Duration(random.Int64N(int64(most)))
 }
 
-// CarryOut carries out a plan, the faults of each target one after the other. It returns when all
-// are over, and not before the time is up.
+// CarryOut performs a plan. The faults of each target run one at a time. It returns when all are
+// over, and not before length has passed.
 func CarryOut(ctx context.Context, faults []Fault, length time.Duration, do func(Fault)) {
 	began := time.Now()
 	ctx, cancel := context.WithDeadline(ctx, began.Add(length))

@@ -15,20 +15,21 @@ import (
 	"unsafe"
 )
 
-// SpecEnv has what a process was started with that Spawn has started, as JSON.
+// SpecEnv is the environment variable with the spec of a process started by Spawn, as JSON.
 const SpecEnv = "TICKSLOT_TORTURE_SPEC"
 
-// A Process is this program once more, in another role, or another build of it. It dies with us.
+// A Process is another process of this program in another role, or of another build of it. It dies
+// with this process.
 type Process struct {
 	Name  string
 	Done  chan struct{} // closed when it has ended
 	dir   string
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	err   error // how it ended; read it after Done
+	err   error // how it ended; readable after Done
 }
 
-// Spawn starts a process: of the program at that path, or of this one if it is "". What it prints
+// Spawn starts a process of the program at that path, or of this one if the path is "". Its output
 // goes to a file in dir.
 func Spawn(program, dir, name string, spec any) (*Process, error) {
 	if program == "" {
@@ -56,7 +57,7 @@ func Spawn(program, dir, name string, spec any) (*Process, error) {
 	}
 	started := make(chan error, 1)
 	go func() {
-		// The parent-death signal comes when this thread ends, not when the process does.
+		// The parent-death signal is sent when this thread ends, not when the process does.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := p.cmd.Start()
@@ -72,13 +73,13 @@ func Spawn(program, dir, name string, spec any) (*Process, error) {
 	return p, nil
 }
 
-// errors is where what it prints goes.
+// errors returns the path of its output.
 func (p *Process) errors() string { return filepath.Join(p.dir, p.Name+".err") }
 
-// Signal sends it a signal, unless it has ended.
+// Signal sends a signal, unless the process has ended.
 func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
-// Kill kills it, and returns when it is gone.
+// Kill kills the process, and returns when it is gone.
 func (p *Process) Kill() {
 	p.Signal(syscall.SIGKILL)
 	<-p.Done
@@ -87,14 +88,14 @@ func (p *Process) Kill() {
 // Tell sends a command.
 func (p *Process) Tell(format string, args ...any) { fmt.Fprintf(p.stdin, format+"\n", args...) }
 
-// End tells it to stop in good order, and returns an error if it does not, or not well.
+// End tells the process to stop cleanly, and returns an error if it fails or takes too long.
 func (p *Process) End(within time.Duration) error {
 	p.Tell("drain")
 	select {
 	case <-p.Done:
 		return p.Failure()
 	case <-time.After(within):
-		p.Signal(syscall.SIGQUIT) // it prints where its goroutines hang
+		p.Signal(syscall.SIGQUIT) // makes it print where its goroutines hang
 		select {
 		case <-p.Done:
 		case <-time.After(5 * time.Second):
@@ -104,7 +105,7 @@ func (p *Process) End(within time.Duration) error {
 	}
 }
 
-// Failure is why a process ended that was not killed.
+// Failure returns why a process ended without being killed.
 func (p *Process) Failure() error {
 	if p.err == nil {
 		return nil

@@ -13,18 +13,18 @@ import (
 	"time"
 )
 
-// A Program is a torture, one kind of database after the other.
+// A Program is a torture of one kind of database after another.
 type Program struct {
-	Kinds string        // of databases, for the help
-	Lease time.Duration // unless -lease says it
+	Kinds string        // kinds of databases, for the help
+	Lease time.Duration // default of -lease
 	// Role runs a child process.
 	Role func(text string) error
 	Plan func(kind string, seed uint64, length, lease time.Duration) []Fault
-	// Run tortures one kind of database, for so long. The report is printed as JSON.
+	// Run tortures one kind of database for this long. The report is printed as JSON.
 	Run func(ctx context.Context, kind, dir string, seed uint64, length, lease time.Duration) (report any, well bool)
 }
 
-// Main is the program's main.
+// Main is the main function of the program.
 func (p Program) Main() {
 	if text := os.Getenv(SpecEnv); text != "" {
 		if err := p.Role(text); err != nil {

@@ -9,12 +9,12 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// PostgresFaults are what Postgres does: first comes what endangers leases most.
+// PostgresFaults are the faults of Postgres, the most dangerous ones for leases first.
 var PostgresFaults = []string{"store_kill", "store_stop", "store_restart", "store_connections_killed",
 	"store_table_locked", "store_rows_locked"}
 
-// Postgres does something to a server, and returns when it is over. Some of the rows that match the
-// condition are locked, or the whole table.
+// Postgres performs a fault on a server, and returns when it is over. A fault may lock the whole
+// table, or some rows that match the condition.
 func Postgres(s *sqltest.Server, f Fault, table, rows string) error {
 	switch f.Kind {
 	case "store_kill":
@@ -35,7 +35,7 @@ func Postgres(s *sqltest.Server, f Fault, table, rows string) error {
 		_, err := s.Exec("", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "+
 			"AND backend_type = 'client backend'")
 		return err
-	case "store_table_locked": // without a lock_timeout, all would queue behind it for as long as it waits
+	case "store_table_locked": // without lock_timeout, all would queue behind it for as long as it waits
 		_, err := s.Exec("", fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = '20s'; "+
 			"LOCK TABLE %s IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(%f); COMMIT", table, f.For.Seconds()))
 		if err != nil {
@@ -53,10 +53,10 @@ func Postgres(s *sqltest.Server, f Fault, table, rows string) error {
 	}
 }
 
-// MariaDBFaults are what MariaDB does.
+// MariaDBFaults are the faults of MariaDB.
 var MariaDBFaults = PostgresFaults
 
-// MariaDB is Postgres for a server of MariaDB.
+// MariaDB is Postgres for a MariaDB server.
 func MariaDB(s *sqltest.Server, f Fault, database, table, rows string) error {
 	switch f.Kind {
 	case "store_connections_killed":
@@ -81,7 +81,7 @@ func MariaDB(s *sqltest.Server, f Fault, database, table, rows string) error {
 	}
 }
 
-// Stop has a server stand still for a while.
+// Stop pauses a server for a while.
 func Stop(s *servertest.Server, length time.Duration) error {
 	if err := s.Pause(); err != nil {
 		return err

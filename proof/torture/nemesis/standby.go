@@ -15,9 +15,9 @@ import (
 	"github.com/tickslot/tickslot/proof/torture"
 )
 
-// promote gives a Postgres a standby, cuts that off, and kills the server so much later. The
-// standby takes over, at the server's address: what was committed in between is lost. mark tells
-// from when on.
+// promote creates a standby for a Postgres, cuts it off, and kills the server after lag. The
+// standby takes over at the server's address, so the commits in between are lost. mark logs from
+// when on.
 func promote(s *sqltest.Server, lag time.Duration, mark func(kind string, from int64)) (err error) {
 	standby, err := sqltest.StartPostgres(sqltest.Options{Settings: []string{"fsync=off"}, StandbyOf: s})
 	if err != nil {
@@ -39,7 +39,7 @@ func promote(s *sqltest.Server, lag time.Duration, mark func(kind string, from i
 	if err != nil {
 		return err
 	}
-	cut := func() error { // ALTER SYSTEM stands alone
+	cut := func() error { // ALTER SYSTEM must not be in a transaction
 		_, err := standby.Exec("", "ALTER SYSTEM SET primary_conninfo = ''")
 		if err == nil {
 			_, err = standby.Exec("", "SELECT pg_reload_conf()")

@@ -9,5 +9,5 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// It logs each connection that breaks, of which there are many.
+// The driver logs each broken connection, of which there are many.
 func init() { _ = mysql.SetLogger(log.New(io.Discard, "", 0)) }

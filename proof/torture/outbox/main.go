@@ -14,14 +14,14 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/nemesis"
 )
 
-// What a torture must at least do to tell anything, for each minute of it.
+// These are the least counts per minute for a meaningful torture.
 const (
 	leastMessages = 600
 	leastFaults   = 12
 	leastDropped  = 5
 )
 
-// mostExcused is for which share of the time looks may excuse all.
+// mostExcused is the largest share of time that unanswered looks may excuse.
 const mostExcused = 0.25
 
 type report struct {
@@ -69,11 +69,11 @@ func runRole(text string) error {
 	}
 }
 
-// failOversFor is how often a relay has to take over in calm, in a torture of that length.
+// failOversFor returns how often a relay must take over in calm, for a torture of that length.
 func failOversFor(length time.Duration) int { return max(1, int(length/(30*time.Second))) }
 
-// run tortures one store, for so long, then has relays fail over so often, and waits until all
-// messages are dispatched or dead.
+// run tortures one store for this long, then makes relays fail over, and waits until all messages
+// are dispatched or dead.
 func run(ctx context.Context, kind, dir string, seed uint64, length time.Duration, failOvers int, timing Timing) (
 	r report) {
 	r = report{Store: kind, Seed: seed}
@@ -104,7 +104,7 @@ func run(ctx context.Context, kind, dir string, seed uint64, length time.Duratio
 	return r
 }
 
-// demand notes what there was too little of.
+// demand records which counts are too small.
 func (r *report) demand(length time.Duration) {
 	for what, weak := range map[string]bool{
 		"messages":         float64(r.Messages) < leastMessages*length.Minutes(),

@@ -19,7 +19,7 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/nemesis"
 )
 
-// The processes of a torture are this program.
+// The processes of a torture run this test binary.
 func TestMain(m *testing.M) {
 	if text := os.Getenv(nemesis.SpecEnv); text != "" {
 		if err := runRole(text); err != nil {
@@ -31,12 +31,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Each database is tortured for a short time, and in one more torture, in which little else is
-// done, a relay has to take over. One runs after the other: where databases keep a machine so busy
-// that the watcher is not answered, no fail-over can be timed.
+// Each database is tortured for a short time. In one additional torture with few other faults, a
+// relay must take over. They run one at a time: if databases keep the machine so busy that the
+// watch gets no answer, no failover can be timed.
 //
-// Fails when the outbox loses, doubles or reorders messages, a relay takes over too late, or a
-// torture does not come to its end.
+// Fails when the outbox loses, repeats or reorders messages, a relay takes over too late, or a
+// torture does not end.
 func TestTorture(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -53,7 +53,7 @@ func TestTorture(t *testing.T) {
 	} {
 		const lease = 3 * time.Second
 		seed := uint64(time.Now().UnixNano())
-		for x.failOvers == 0 && len(plan(x.kind, seed, x.length, lease)) < 2 { // one of nine has less
+		for x.failOvers == 0 && len(plan(x.kind, seed, x.length, lease)) < 2 { // one seed in nine has fewer
 			seed++
 		}
 		r := run(t.Context(), x.kind, t.TempDir(), seed, x.length, x.failOvers, Timing{lease})
@@ -65,7 +65,7 @@ func TestTorture(t *testing.T) {
 	}
 }
 
-// Fails when a plan depends on anything but its seed, or four minutes of it leave out a fault.
+// Fails when a plan depends on more than its seed, or four minutes of it omit a fault.
 func TestPlan(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"postgres", "pgbouncer", "mariadb", "sqlite"} {
@@ -96,7 +96,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// Fails when a torture that did next to nothing passes, or one that did enough does not.
+// Fails when a torture that did almost nothing passes, or one that did enough does not.
 func TestTooWeak(t *testing.T) {
 	t.Parallel()
 	weak := report{}

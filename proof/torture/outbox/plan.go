@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	hosts     = 3 // with a relay each
+	hosts     = 3 // with one relay each
 	receivers = 2
 	producers = 2
 )
 
-// plan draws the faults of one database's torture from a seed, and nothing else.
+// plan draws the faults for one database from a seed, and from nothing else.
 func plan(kind string, seed uint64, length, lease time.Duration) []nemesis.Fault {
 	var tracks []nemesis.Track
 	track := func(number uint64, target string, mean time.Duration, deck []string, first ...string) {
@@ -49,14 +49,14 @@ func plan(kind string, seed uint64, length, lease time.Duration) []nemesis.Fault
 	return nemesis.Plan(seed, length, tracks...)
 }
 
-// lasts is how long a fault lasts.
+// lasts returns the duration of a fault.
 func lasts(kind string, random *rand.Rand, lease time.Duration) time.Duration {
 	switch kind {
 	case "host_kill", "host_drain", "net_reset", "store_connections_killed":
 		return 0
-	case "host_stop", "net_black_hole", "net_stranded": // mostly beyond what a lease lasts
+	case "host_stop", "net_black_hole", "net_stranded": // mostly longer than a lease
 		return lease*8/10 + nemesis.UpTo(random, 2*lease)
-	case torture.Promoted: // it lacks so much
+	case torture.Promoted: // the standby lacks this much time
 		return time.Second + nemesis.UpTo(random, 2*time.Second)
 	case "receivers_hang": // longer than leases, calls and deliveries
 		return lease*3/2 + nemesis.UpTo(random, 2*lease)

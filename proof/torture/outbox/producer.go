@@ -16,13 +16,13 @@ import (
 // backlog is how many messages may be pending before producers wait.
 const backlog = 120
 
-// A producer changes orders, as long as not too many messages wait.
+// A producer changes orders unless too many messages wait.
 type producer struct {
 	spec Spec
 	door *nemesis.Door
 	box  *outbox.Outbox
 	log  *torture.Log
-	n    int // transactions
+	n    int // number of transactions
 }
 
 func runProducer(spec Spec, log *torture.Log) error {
@@ -39,7 +39,7 @@ func runProducer(spec Spec, log *torture.Log) error {
 			p.n++
 			p.transaction(fmt.Sprintf("%s-%d", spec.Name, p.n))
 		}
-		time.Sleep(rand.N(40 * time.Millisecond)) // it thinks
+		time.Sleep(rand.N(40 * time.Millisecond)) // a pause between transactions
 	}
 	return nil
 }
@@ -52,8 +52,7 @@ func (p *producer) mayGoOn() bool {
 	return err == nil && n < backlog
 }
 
-// transaction changes an order and appends messages, all or none, and writes down what became of
-// it.
+// transaction changes an order and appends messages, all or none, and logs the outcome.
 func (p *producer) transaction(by string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

@@ -19,12 +19,12 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/nemesis"
 )
 
-// A receiver has an effect for each message: a row.
+// A receiver inserts a row for each message, which is the message's effect.
 type receiver struct {
 	door  *nemesis.Door
 	inbox *outbox.Inbox
 	log   *torture.Log
-	hang  func() // while the nemesis says so
+	hang  func() // blocks while the nemesis demands it
 }
 
 func runReceiver(spec Spec, log *torture.Log) error {
@@ -77,12 +77,12 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	if topic == flaky { // the effect is there, and the relay does not learn of it
+	if topic == flaky { // the effect is committed, but the relay does not learn of it
 		misbehave(request.Context(), 8)
 	}
 }
 
-// receive has the effect of a message, once.
+// receive applies the effect of a message, once.
 func (r *receiver) receive(ctx context.Context, id outbox.ID, text string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -92,7 +92,7 @@ func (r *receiver) receive(ctx context.Context, id outbox.ID, text string) error
 	}
 	fresh, err := r.inbox.Once(ctx, txOf(tx), "receiver", id)
 	if err == nil && fresh {
-		time.Sleep(rand.N(5 * time.Millisecond)) // it works
+		time.Sleep(rand.N(5 * time.Millisecond)) // simulated work
 		_, err = tx.Exec(ctx, fmt.Sprintf("INSERT INTO %s (name) VALUES ('%s')", tableOfEffects, text))
 	}
 	if err != nil {
@@ -106,8 +106,8 @@ func (r *receiver) receive(ctx context.Context, id outbox.ID, text string) error
 	return err
 }
 
-// misbehave panics once in so many times, for which the connection ends without an answer, and
-// hangs once in ten times as many.
+// misbehave panics once in often calls, which closes the connection without an answer, and hangs
+// once in ten times as many.
 func misbehave(ctx context.Context, often int) {
 	switch n := rand.IntN(10 * often); {
 	case n == 0:

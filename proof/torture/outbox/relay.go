@@ -18,10 +18,10 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/nemesis"
 )
 
-// statusEvery is how often a relay says that it is awake.
+// statusEvery is how often a relay reports that it is awake.
 const statusEvery = 100 * time.Millisecond
 
-// runRelay is a relay until it is told to drain.
+// runRelay runs a relay until it is told to drain.
 func runRelay(spec Spec, log *torture.Log) error {
 	d, err := nemesis.Open(spec.Ways[0])
 	if err != nil {
@@ -66,7 +66,7 @@ func runRelay(spec Spec, log *torture.Log) error {
 	}
 }
 
-// clientOf returns a client of the receiver at a socket.
+// clientOf returns a client for the receiver at a socket.
 func clientOf(address string) *http.Client {
 	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -74,7 +74,7 @@ func clientOf(address string) *http.Client {
 		}}}
 }
 
-// A sink passes messages on to one of the receivers, and writes down what came of it.
+// A sink forwards messages to one of the receivers, and logs the result.
 type sink struct {
 	receivers []outbox.Sink
 	log       *torture.Log
@@ -111,7 +111,7 @@ func (s *sink) Deliver(ctx context.Context, d outbox.Delivery) (err error) {
 	return err
 }
 
-// fail fails now and then, in every way there is.
+// fail sometimes fails, in every possible way.
 func (s *sink) fail(ctx context.Context) error {
 	switch rand.IntN(40) {
 	case 0:
@@ -119,7 +119,7 @@ func (s *sink) fail(ctx context.Context) error {
 	case 1:
 		<-ctx.Done()
 		return ctx.Err()
-	case 2: // it ignores the end of its context for a while
+	case 2: // ignores the end of its context for a while
 		<-ctx.Done()
 		time.Sleep(rand.N(time.Second))
 		return ctx.Err()

@@ -15,54 +15,54 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/nemesis"
 )
 
-// A Spec is what a process has to know.
+// A Spec tells a process what to do.
 type Spec struct {
 	nemesis.Spec
-	Shards    int      // of a relay; 0: what the last one has set
-	Receivers []string // the addresses of their sockets
+	Shards    int      // of a relay; 0: the number set last
+	Receivers []string // addresses of their sockets
 }
 
-// A Timing is how quick a torture is.
+// A Timing sets the speed of a torture.
 type Timing struct{ TTL time.Duration }
 
-// Retry is how often a relay tries to lead.
+// Retry returns how often a relay tries to lead.
 func (t Timing) Retry() time.Duration { return t.TTL / 6 }
 
-// Call is how long a call to the database may take, and Deliver how long a delivery.
+// Call returns the timeout of a database call, and Deliver the timeout of a delivery.
 func (t Timing) Call() time.Duration    { return t.TTL / 3 }
 func (t Timing) Deliver() time.Duration { return t.TTL / 3 }
 
-// Poll is how often a relay looks that is told nothing, and Idle how often one that would be told:
-// a producer may be killed before it tells.
+// Poll returns the poll interval of a relay without notifications, and Idle that of a relay with
+// them, because a producer may be killed before it notifies.
 func (t Timing) Poll() time.Duration { return t.TTL / 10 }
 func (t Timing) Idle() time.Duration { return t.TTL / 2 }
 
-// maxAttempts are used up now and then, when the receivers are away.
+// maxAttempts is so small that messages use it up when the receivers are down.
 const maxAttempts = 10
 
-// slack is what calls, the looks of the watch and a busy machine add.
+// slack is the time added by calls, the watch's looks and a busy machine.
 func (t Timing) slack() time.Duration { return t.Call() + 2*nemesis.LookEvery }
 
-// rules are what was promised.
+// rules returns the promises.
 func (t Timing) rules() deliveries.Rules {
 	within := t.TTL + t.Retry()
 	return deliveries.Rules{MaxAttempts: maxAttempts, Within: within + t.slack(),
 		Looks: t.Idle()*6/5 + t.Deliver() + t.slack(),
-		// Whoever led when the store went away may have a lease of which it does not know.
+		// When the store failed, a relay may have got a lease without knowing it.
 		Recovers: within + t.Call(), Begins: 2*t.Call() + 1500*time.Millisecond}
 }
 
-// The topics, and what becomes of their messages.
+// These are the topics, and what happens to their messages.
 const (
 	plain  = "plain"
-	flaky  = "flaky"  // its sink and its receiver fail more often than not
+	flaky  = "flaky"  // its sink and its receiver fail more often than they succeed
 	doomed = "doomed" // the receiver refuses it
-	stuck  = "stuck"  // the receiver hangs now and then, and the sink waits for it, whatever its context says
+	stuck  = "stuck"  // the receiver sometimes hangs, and the sink waits for it and ignores its context
 )
 
-// The application's tables. The change of an order has a number, and is the truth about what was
-// committed. Whoever changes an order waits for the transaction that does so before, so the
-// messages of one order are appended one after the other.
+// These are the application's tables. The change of an order has a number, and shows what was
+// committed. A transaction that changes an order waits for the previous one, so the messages of one
+// order are appended one at a time.
 const (
 	tableOfOrders  = "torture_orders"
 	tableOfChanges = "torture_changes"
@@ -71,7 +71,7 @@ const (
 	orders = 24
 )
 
-// schema creates them.
+// schema returns the statements that create them.
 func schema(d *nemesis.Door) (statements []string) {
 	number := "bigint AUTO_INCREMENT PRIMARY KEY"
 	switch {
@@ -91,7 +91,7 @@ func schema(d *nemesis.Door) (statements []string) {
 	return statements
 }
 
-// A message's payload is its name, from which everybody knows what it is.
+// A message's payload is its name, which identifies it everywhere.
 func textOf(m torture.Message) string {
 	return fmt.Sprintf("%s %d %s %d %t", m.Order, m.Version, m.By, m.Index, m.Keyed)
 }
@@ -101,7 +101,7 @@ func parse(text string) (m torture.Message, err error) {
 	return m, err
 }
 
-// outboxOf returns the outbox that a door leads to.
+// outboxOf returns the outbox behind a door.
 func outboxOf(d *nemesis.Door) *outbox.Outbox {
 	switch {
 	case d.Pool != nil:
@@ -113,7 +113,7 @@ func outboxOf(d *nemesis.Door) *outbox.Outbox {
 	}
 }
 
-// txOf returns a transaction as the outbox takes it.
+// txOf converts a transaction for the outbox.
 func txOf(tx nemesis.Tx) outbox.Tx {
 	if tx.Pgx != nil {
 		return pgxoutbox.Tx(tx.Pgx)
@@ -121,8 +121,8 @@ func txOf(tx nemesis.Tx) outbox.Tx {
 	return outbox.SQLTx(tx.SQL)
 }
 
-// socketOf is the address of a receiver, in the name space of the system: it is free again as soon
-// as its process is gone.
+// socketOf returns the address of a receiver in the abstract socket namespace. It is free as soon
+// as the process is gone.
 func socketOf(dir, place string) string {
 	return fmt.Sprintf("@torture-%d-%08x-%s", os.Getpid(), crc32.ChecksumIEEE([]byte(dir)), place)
 }

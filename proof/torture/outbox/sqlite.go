@@ -2,4 +2,4 @@
 
 package main
 
-import _ "modernc.org/sqlite" // behind a tag, because it takes a minute to compile
+import _ "modernc.org/sqlite" // with a build tag, because it takes a minute to compile

@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/nemesis"
 )
 
-// patience is how long, after all faults, the messages that are left may take.
+// patience is how long the remaining messages may take after all faults.
 const patience = time.Minute
 
 // A tormentor has the processes and the database of one torture.
@@ -22,11 +22,11 @@ type tormentor struct {
 	crew   *nemesis.Crew
 	timing Timing
 	watch  *watch
-	births atomic.Int64 // of relays
-	calm   bool         // relays leave the number of shards as it is
+	births atomic.Int64 // number of relays started
+	calm   bool         // relays do not change the number of shards
 }
 
-// complete adds to what a process has to know. Each relay that begins changes the number of shards.
+// complete extends the spec of a process. Each starting relay changes the number of shards.
 func (t *tormentor) complete(s nemesis.Spec) any {
 	spec := Spec{Spec: s}
 	switch s.Role {
@@ -86,7 +86,7 @@ func newTormentor(kind, dir string, timing Timing) (t *tormentor, err error) {
 	return t, nil
 }
 
-// close ends what is left.
+// close stops the remaining processes.
 func (t *tormentor) close() {
 	t.crew.Close()
 	if t.watch != nil {
@@ -97,8 +97,8 @@ func (t *tormentor) close() {
 	}
 }
 
-// torment carries out the plan, has relays fail over, and then waits until all messages are
-// dispatched or dead, and the processes have ended.
+// torment performs the plan, makes relays fail over, and then waits until all messages are
+// dispatched or dead and the processes have ended.
 func (t *tormentor) torment(ctx context.Context, faults []nemesis.Fault, length time.Duration, failOvers int) error {
 	looking, stop := context.WithCancel(context.Background())
 	var all sync.WaitGroup
@@ -116,9 +116,8 @@ func (t *tormentor) torment(ctx context.Context, faults []nemesis.Fault, length 
 	return err
 }
 
-// failOver has the relay that delivers killed and stopped in turns, while nothing else is done. A
-// process that is stopped may hold the lock of an SQLite file, so nothing tells then how long a
-// relay took; there it is killed each time.
+// failOver kills and pauses the delivering relay in turn, without other faults. On SQLite, it only
+// kills the relay: a paused process may hold the file's lock, so a failover could not be timed.
 func (t *tormentor) failOver(ctx context.Context, times int) error {
 	rules := t.timing.rules()
 	kinds := []string{"host_gone", "host_stop"}
@@ -137,7 +136,7 @@ func (t *tormentor) failOver(ctx context.Context, times int) error {
 	return nil
 }
 
-// rows writes down what the database has.
+// rows logs the contents of the database.
 func (t *tormentor) rows() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -21,16 +21,16 @@ const (
 	tableOfAttempts = outbox.DefaultTableName + "_attempts"
 )
 
-// A watch looks into the database, without the library, by a way that nobody disturbs.
+// A watch reads the database without the library, through a connection without faults.
 type watch struct {
 	door    *nemesis.Door
-	bounced *nemesis.Door // through the PgBouncer, aside of the relays; nil: there is none
+	bounced *nemesis.Door // through PgBouncer, with a separate pool, or nil
 	log     *torture.Log
 
 	due map[[2]int64]*torture.Line // by row and attempts
 }
 
-// now is the database's time, as the tables have it.
+// now returns an SQL expression for the database's time in the format of the tables.
 func (w *watch) now() string {
 	switch {
 	case w.door.Pool != nil:
@@ -58,8 +58,8 @@ func (w *watch) run(ctx context.Context, all *sync.WaitGroup) {
 	})
 }
 
-// look reads which messages could be delivered: their time has come, none of their key is before
-// them, and the receivers of their topic do not hang.
+// look reads the deliverable messages: they are due, no earlier message of their key is pending,
+// and their topic's receivers do not hang.
 func (w *watch) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -88,7 +88,7 @@ func (w *watch) look(ctx context.Context) {
 	}
 	for k, line := range w.due {
 		if !seen[k] { // it was tried
-			if line.Last > line.First+int64(time.Second) { // else it was soon enough, whatever was done
+			if line.Last > line.First+int64(time.Second) { // otherwise it was soon enough
 				w.log.Write(*line)
 			}
 			delete(w.due, k)
@@ -96,7 +96,7 @@ func (w *watch) look(ctx context.Context) {
 	}
 }
 
-// leader returns which relay has delivered last; "": none has.
+// leader returns the relay that delivered last, or "" if none has.
 func (w *watch) leader() (place string, err error) {
 	err = testkit.Poll(20*time.Second, "somebody delivers", func(ctx context.Context) error {
 		var node string
@@ -108,7 +108,7 @@ func (w *watch) leader() (place string, err error) {
 	return place, err
 }
 
-// finished waits until nothing is left to do.
+// finished waits until all messages are dispatched or dead.
 func (w *watch) finished(limit time.Duration) error {
 	return testkit.Poll(limit, "all messages are dispatched or dead", func(ctx context.Context) error {
 		var n int
@@ -121,7 +121,7 @@ func (w *watch) finished(limit time.Duration) error {
 	})
 }
 
-// rows writes down all that the database has in the end.
+// rows logs the final contents of the database.
 func (w *watch) rows(ctx context.Context) error {
 	var name string
 	named := func(m *torture.Message) (err error) {
@@ -146,7 +146,7 @@ func (w *watch) rows(ctx context.Context) error {
 	)
 }
 
-// each writes a line for each row.
+// each logs a line for each row.
 func (w *watch) each(ctx context.Context, kind, query string, to func(*torture.Message) []any,
 	more func(*torture.Message) error) error {
 	rows, err := w.door.DB.QueryContext(ctx, query)

@@ -1,9 +1,9 @@
-// Package owners checks what many workers did to durable runs against what they were promised, I14.
-// It knows what handlers, clients and a watch of the database have written down, and what the
-// database has in the end; and nothing from the library.
+// Package owners checks the actions of many workers on durable runs against the promise I14. It
+// uses only what handlers, clients and a watch of the database have logged, and the final database.
+// It uses nothing from the library.
 //
-// What it cannot see: two owners for a time shorter than between two looks of a handler, and what a
-// process did in the 50 ms before it was killed, but for the call of a handler and its return.
+// It cannot see two owners for a time shorter than between two checks, or what a process did in the
+// 50 ms before it was killed, except the call of a handler and its return.
 package owners
 
 import (
@@ -16,62 +16,62 @@ import (
 	"github.com/tickslot/tickslot/proof/torture"
 )
 
-// Rules are what was promised.
+// Rules are the promises.
 type Rules struct {
-	Limits    map[string]int // of handlers, in the fleet; a handler that is not in it has none
-	MaxActive int            // of all handlers, in the fleet
-	MaxRuns   int            // of a worker
+	Limits    map[string]int // of handlers in the fleet; other handlers have no limit
+	MaxActive int            // of all handlers in the fleet
+	MaxRuns   int            // of one worker
 	Lease     time.Duration
-	// Within is how soon after the end of its lease a run must be reclaimed, by whoever is well,
-	// and Recovers how long a worker needs to be well again after a fault has ended.
+	// Within is how soon after the end of its lease a healthy worker must reclaim a run. Recovers
+	// is how long a worker needs to recover after a fault.
 	Within   time.Duration
 	Recovers time.Duration
-	// TicksWithin is how soon after it is due a tick must be accounted for in the end.
+	// TicksWithin is how soon after it is due a tick must be accounted for.
 	TicksWithin time.Duration
 }
 
-// Figures are what an examination has found. From Lost on all must be zero.
+// Figures are the results of an examination. From Lost on, all must be zero.
 type Figures struct {
-	Runs          int   `json:"runs"`     // that have ended
-	Attempts      int   `json:"attempts"` // handlers that were called
-	Ticks         int64 `json:"ticks"`    // that were accounted for
+	Runs          int   `json:"runs"`     // ended runs
+	Attempts      int   `json:"attempts"` // calls of handlers
+	Ticks         int64 `json:"ticks"`    // accounted for
 	Reclaimed     int   `json:"reclaimed"`
-	Timed         int   `json:"reclaims_timed"` // of which somebody was well enough to be blamed for it
+	Timed         int   `json:"reclaims_timed"` // while a worker was well enough to be blamed
 	SlowestMillis int64 `json:"slowest_reclaim_ms"`
-	// Excused is that of torture.Excused: much of it makes SlowReclaims worthless.
+	// Excused is the result of torture.Excused. If it is large, SlowReclaims means nothing.
 	Excused float64 `json:"excused_by_looks"`
-	// Forgotten are runs that were committed, and lost with a server whose standby lacked them.
+	// Forgotten counts committed runs that were lost with a server because its standby lacked them.
 	Forgotten int `json:"lost_with_a_server"`
 
-	// Lost counts committed runs that are not there, did not end, or ended although no handler has
-	// said so; attempts of which the database has nothing; and ticks that are not accounted for.
+	// Lost counts committed runs that are missing, did not end, or ended without a handler's
+	// result; attempts without a record in the database; and ticks that are not accounted for.
 	Lost           int64 `json:"lost"`
-	Ghosts         int   `json:"ghosts"` // runs whose transaction did not commit, or not as a whole
+	Ghosts         int   `json:"ghosts"` // runs whose transaction did not commit, or only in part
 	DuplicateTicks int   `json:"duplicate_ticks"`
-	DoubleOwners   int   `json:"double_owners"` // two attempts of a run that were valid at once
+	DoubleOwners   int   `json:"double_owners"` // pairs of attempts of a run that were valid at once
 	OverHandler    int   `json:"over_handler"`
 	OverWorker     int   `json:"over_worker"`
 	OverActive     int   `json:"over_active"`
 	Zombies        int   `json:"zombie_finishes_counted"`
 	SlowReclaims   int   `json:"slow_reclaims"`
-	NotTold        int   `json:"not_told"` // a lease was lost, and the context went on for a second
+	NotTold        int   `json:"not_told"` // lost leases whose context lived on for a second
 
 	Examples []string `json:"examples,omitempty"`
 }
 
-// Violations are the findings that must all be zero.
+// Violations is the sum of the findings that must be zero.
 func (f Figures) Violations() int64 {
 	return f.Lost + int64(f.Ghosts+f.DuplicateTicks+f.DoubleOwners+f.OverHandler+f.OverWorker+f.OverActive+f.Zombies+
 		f.SlowReclaims+f.NotTold)
 }
 
-// A key names an attempt.
+// A key identifies an attempt.
 type key struct {
 	id      int64
 	attempt int
 }
 
-// A call names an attempt, of one of the runs that have had its number.
+// A call identifies an attempt of one of the runs that have had its number.
 type call struct {
 	key
 	run string
@@ -79,28 +79,28 @@ type call struct {
 
 type span = torture.Span
 
-// An attempt is what handlers have written down about one.
+// An attempt is what handlers have logged about an attempt.
 type attempt struct {
 	call
 	handler  string
-	starts   int  // but for those that may be lost with a server
-	lost     bool // one of them may be
+	starts   int  // except those that may be lost with a server
+	lost     bool // a start may be lost with a server
 	valid    []span
 	outcomes []string
 }
 
-// An examiner has what was read.
+// An examiner has the parsed lines.
 type examiner struct {
 	Figures
 	rules    Rules
 	lines    []torture.Line
-	gone     []span // what was committed then may be lost
+	gone     []span // commits in that time may be lost
 	attempts map[call]*attempt
 	rows     map[int64]torture.Work
 	tried    map[key]torture.Work
 }
 
-// Examine goes through the lines of all logs.
+// Examine checks the lines of all logs.
 func Examine(lines []torture.Line, rules Rules) Figures {
 	e := &examiner{rules: rules, lines: slices.Clone(lines), attempts: map[call]*attempt{},
 		rows: map[int64]torture.Work{}, tried: map[key]torture.Work{}}
@@ -176,7 +176,7 @@ func (e *examiner) read() {
 	}
 }
 
-// triggered looks for the runs that clients have triggered.
+// triggered checks that the runs triggered by clients exist.
 func (e *examiner) triggered() {
 	there := map[string]bool{}
 	for _, r := range e.rows {
@@ -209,7 +209,7 @@ func (e *examiner) triggered() {
 	}
 }
 
-// ended looks whether every run has ended, and as a handler has said.
+// ended checks that every run has ended, and with its handler's result.
 func (e *examiner) ended() {
 	said := map[string]string{"succeeded": "ok", "dead": "dead"}
 	for _, id := range slices.Sorted(maps.Keys(e.rows)) {
@@ -239,13 +239,13 @@ func (e *examiner) ended() {
 	}
 }
 
-// said reports whether the handler has returned with an outcome from an attempt.
+// said reports whether the handler has returned from an attempt with an outcome.
 func (e *examiner) said(c call, outcome string) bool {
 	a := e.attempts[c]
 	return a != nil && slices.Contains(a.outcomes, outcome)
 }
 
-// saidBefore reports the same of an earlier attempt.
+// saidBefore reports the same for an earlier attempt.
 func (e *examiner) saidBefore(c call, outcome string) bool {
 	for c.attempt--; c.attempt > 0; c.attempt-- {
 		if e.said(c, outcome) {
@@ -260,8 +260,8 @@ func (e *examiner) zombie(format string, args ...any) {
 	e.example("a zombie's result has counted: "+format, args...)
 }
 
-// counted looks whether a result has counted that was not the owner's: it is not that of the
-// attempt, or the run went on after it had ended.
+// counted checks that only the owner's result counts. A wrong result belongs to another attempt, or
+// the run continued after it.
 func (e *examiner) counted() {
 	for _, l := range e.lines {
 		if l.Kind != torture.Counted || e.during(l.At, l.At) {
@@ -286,7 +286,7 @@ func (e *examiner) counted() {
 	}
 }
 
-// ticks looks whether each tick has one run, or is counted as one that has none.
+// ticks checks that each tick has one run, or is counted as a tick without one.
 func (e *examiner) ticks() {
 	type tick struct {
 		schedule string
@@ -331,7 +331,7 @@ func (e *examiner) ticks() {
 	}
 }
 
-// schedule compares what the database has counted with the ticks that there were.
+// schedule compares the database's counts with the ticks that came due.
 func (e *examiner) schedule(from, to torture.Work, runs int64) {
 	e.Ticks += to.Queued + to.Passed
 	came, counted := (to.Next-from.Next)/to.Period, to.Queued+to.Passed-from.Queued-from.Passed
@@ -349,7 +349,7 @@ func (e *examiner) schedule(from, to torture.Work, runs int64) {
 	}
 }
 
-// owners looks for two owners of one run.
+// owners checks that no run has two owners.
 func (e *examiner) owners() {
 	type stretch struct {
 		span
@@ -369,7 +369,7 @@ func (e *examiner) owners() {
 		slices.SortFunc(all, func(a, b stretch) int {
 			return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(a.attempt, b.attempt))
 		})
-		latest, blamed := all[0], map[int]bool{} // an attempt once
+		latest, blamed := all[0], map[int]bool{} // report an attempt only once
 		for _, s := range all[1:] {
 			switch {
 			case blamed[s.attempt]:
@@ -390,8 +390,8 @@ func (e *examiner) owners() {
 	}
 }
 
-// limits counts the runs that were valid at once, and those that were running at once as the
-// database has it.
+// limits checks the number of concurrently valid runs, and of concurrently running ones according
+// to the database.
 func (e *examiner) limits() {
 	byHandler := map[string][]span{}
 	var all []span
@@ -422,8 +422,8 @@ func (e *examiner) limits() {
 	}
 }
 
-// places counts the handlers that were at work at once on each worker, whether their runs were
-// valid or not.
+// places checks the number of concurrent handlers on each worker, whether their runs were valid or
+// not.
 func (e *examiner) places() {
 	type open struct {
 		host string
@@ -456,7 +456,7 @@ func (e *examiner) places() {
 	}
 }
 
-// over returns how often one more began than a limit allows.
+// over returns how often one more started than a limit allows.
 func (e *examiner) over(all []span, limit int, what string) (n int) {
 	type edge struct {
 		at    int64
@@ -466,7 +466,7 @@ func (e *examiner) over(all []span, limit int, what string) (n int) {
 	for _, s := range all {
 		edges = append(edges, edge{s.First, +1}, edge{s.Last, -1})
 	}
-	// Ends before beginnings: two stretches that touch at one instant do not overlap.
+	// Ends before starts: two stretches that touch at one instant do not overlap.
 	slices.SortFunc(edges, func(a, b edge) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.delta, b.delta))
 	})

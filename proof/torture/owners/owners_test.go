@@ -16,7 +16,7 @@ const ms = int64(time.Millisecond)
 var promised = Rules{Limits: map[string]int{"a": 2}, MaxActive: 3, MaxRuns: 2, Within: time.Second,
 	Recovers: 500 * time.Millisecond, TicksWithin: 3 * time.Second}
 
-// An end is a run as the database has it in the end.
+// end returns the final database rows of a run.
 func end(id int64, state string, tried ...string) []torture.Line {
 	w := torture.Work{ID: id, Handler: "a", State: state, Attempt: len(tried), Key: fmt.Sprintf("k%d/0", id)}
 	lines := []torture.Line{{Kind: torture.Row, Work: &w}}
@@ -29,7 +29,7 @@ func end(id int64, state string, tried ...string) []torture.Line {
 	return lines
 }
 
-// called is an attempt on the host of its number, valid all the time.
+// called returns the lines of an attempt on the host with its number, valid all the time.
 func called(handler string, id int64, attempt int, from, to int64, outcome string) []torture.Line {
 	return calledOn(fmt.Sprint("h", attempt), handler, id, attempt, from, to, outcome)
 }
@@ -50,7 +50,7 @@ func line(kind, host string, w torture.Work) []torture.Line {
 	return []torture.Line{{Kind: kind, Host: host, Work: &w}}
 }
 
-// ofTick makes a run that of a tick, in all its lines.
+// ofTick changes all lines of a run to those of a tick's run.
 func ofTick(at int64, lines ...[]torture.Line) (all []torture.Line) {
 	for _, list := range lines {
 		for _, l := range list {
@@ -65,8 +65,8 @@ func ofTick(at int64, lines ...[]torture.Line) (all []torture.Line) {
 	return all
 }
 
-// counts are what a schedule with a tick each second says at its beginning and later. The time is
-// 100 s later than the next tick was.
+// counts returns the counts of a schedule with a tick per second, at the start and later. The time
+// is 100 s after the next tick at the start.
 func counts(from, to torture.Work) (all []torture.Line) {
 	for i, w := range []torture.Work{from, to} {
 		w.Schedule, w.Period = "s", 1_000_000
@@ -78,7 +78,7 @@ func counts(from, to torture.Work) (all []torture.Line) {
 	return all
 }
 
-// Fails when any of the things that it names is not looked for, or is found where it is not.
+// Fails when one of the named violations is not found, or is reported where there is none.
 func TestExamine(t *testing.T) {
 	good := func(id int64) [][]torture.Line {
 		return [][]torture.Line{end(id, "succeeded", "ok"), called("a", id, 1, 0, 10, "ok")}
@@ -224,8 +224,8 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-// Fails when what nobody is blamed for, because the watch had no answer, is not counted, or what
-// faults excuse is counted with it.
+// Fails when the time that is excused because the watch got no answer is not counted, or includes
+// time excused by faults.
 func TestExamineExcused(t *testing.T) {
 	looked := func(from, to int64, failed bool) torture.Line {
 		return torture.Line{Kind: torture.Looked, First: from * ms, Last: to * ms, Failed: failed}
@@ -267,10 +267,10 @@ func slicesOf(lists ...[][]torture.Line) (all [][]torture.Line) {
 	return all
 }
 
-// Fails when a run that stays with a dead worker is not found, or somebody is blamed who was not
+// Fails when a run that stays with a dead worker is not found, or a worker is blamed that was not
 // well.
 func TestExamineReclaims(t *testing.T) {
-	// awake is a worker that says so all the time.
+	// awake returns the lines of a worker that reports all the time.
 	awake := func(host string, from, to int64) (lines []torture.Line) {
 		for at := from; at <= to; at += 100 {
 			lines = append(lines, torture.Line{Kind: torture.Status, Host: host, At: at * ms})

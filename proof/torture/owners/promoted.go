@@ -6,12 +6,12 @@ import (
 	"github.com/tickslot/tickslot/proof/torture"
 )
 
-// A standby that is promoted lacks what was committed in a while before. Runs that were committed
-// then are lost, what was done with others is done again, and who had a run by the other server has
-// it until its lease ends. Nobody has promised anything else; all that is committed afterwards is
-// kept, and a result counts for the run that it is of, whatever number that has.
+// A promoted standby lacks what was committed shortly before. Runs committed then are lost, work on
+// other runs is repeated, and an owner by the old server keeps its run until its lease ends. That
+// is documented. Everything committed afterwards is kept, and a result counts only for its own run,
+// whichever number that has.
 
-// identity returns which run an entry is about: one with its number may have been another.
+// identity identifies the run of an entry, because two runs may have the same number.
 func identity(w torture.Work) string {
 	if w.Schedule != "" {
 		return fmt.Sprintf("%s@%d", w.Schedule, w.Tick)
@@ -27,7 +27,7 @@ func (e *examiner) promotions() {
 	}
 }
 
-// during reports whether something that began and ended then may be lost.
+// during reports whether something in that time may be lost.
 func (e *examiner) during(first, last int64) bool {
 	for _, s := range e.gone {
 		if first < s.Last && last >= s.First {
@@ -37,12 +37,12 @@ func (e *examiner) during(first, last int64) bool {
 	return false
 }
 
-// mayBeLost reports whether an attempt that began then may be of a server that is gone: its worker
-// had claimed it there, and begins what it has claimed until the lease ends.
+// mayBeLost reports whether an attempt that started then may belong to a lost server: its worker
+// claimed it there, and starts claimed runs until the lease ends.
 func (e *examiner) mayBeLost(began int64) bool { return e.during(began-int64(e.rules.Lease), began) }
 
-// known returns what is left of the time in which an attempt was valid without that in which it may
-// be so by a server that is gone: until its lease ends.
+// known returns the part of an attempt's valid time in which it cannot be valid by a lost server,
+// that is after its lease there.
 func (e *examiner) known(began int64, s span) (left []span) {
 	left = []span{s}
 	for _, g := range e.gone {

@@ -6,9 +6,9 @@ import (
 	"github.com/tickslot/tickslot/proof/torture"
 )
 
-// reclaims checks how long runs stayed with workers whose leases had ended. Only time counts in
-// which some worker was well: it had registered, it was not stopped, no fault acted on it or its
-// way to the database, and the database was well, too.
+// reclaims checks how long runs stayed with workers whose leases had ended. Time counts only while
+// some worker was well: it had registered, was not paused, no fault acted on it or its connection,
+// and the database was well, too.
 func (e *examiner) reclaims() {
 	wellness := torture.Wellness{Recovers: e.rules.Recovers, Registers: true,
 		OfAll: func(target string) bool { return target == "store" || target == "fleet" }}
