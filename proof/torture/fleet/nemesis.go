@@ -403,9 +403,8 @@ func (t *tormentor) close() {
 	}
 }
 
-// torment performs the plan. Then it disturbs nothing until all timers must run again and for a
-// while, and only the registry from then on. It returns the instant from which all timers must run,
-// and the end.
+// torment performs the plan. Then it pauses until all timers must run again. From then on, it
+// disturbs only the registry. It returns the instant from which all timers must run, and the end.
 func (t *tormentor) torment(ctx context.Context, faults []nemesis.Fault,
 	length, rest time.Duration) (settled, until int64) {
 	nemesis.CarryOut(ctx, faults, length, t.do)
