@@ -2,28 +2,27 @@
 // timers that run at most N times at once in a fleet of hosts, and for other products on the same
 // leases. Its packages answer these questions:
 //
-//   - How is all of this one program, on Postgres, SQLite or Redis? See [service].
-//   - When is it due? See [schedule].
-//   - May it run here, now, and what became of it? See [timer], and start there.
+//   - How do I assemble all parts on Postgres, SQLite or Redis? See [service].
+//   - When is a timer due? See [schedule].
+//   - May it run on this host now, and how did it end? See [timer], and start there.
 //   - Is this lock still mine? See [dlock], also for a mutex or semaphore of your own.
-//   - Where are the locks kept? On Redis: [redislock], or [redlock] on several independent servers.
+//   - Where are locks stored? On Redis: [redislock], or [redlock] on several independent servers.
 //     On Postgres, MySQL or SQLite: [sqllock], and [pgxlock] for pgx; without a table:
 //     [nativelock]. In the memory of one process: [memlock].
-//   - Which one host does this? See [leader].
-//   - What becomes of work that may not be lost if a host dies? See [durable], and [pgxdurable] for
-//     Postgres.
+//   - Which host is the leader? See [leader].
+//   - How does work survive the death of a host? See [durable], and [pgxdurable] for Postgres.
 //   - How is a message sent if, and only if, a change is committed? See [outbox], and [pgxoutbox]
 //     for Postgres.
-//   - Which hosts are there, and who holds what? See [cluster], and its [page] for operators.
-//   - How often are locks waited for, held and lost? See [lockmetrics].
-//   - Does my own store keep the contract? See [dlocktest].
+//   - Which hosts exist, and what do they hold? See [cluster], and its [page] for operators.
+//   - How long do locks wait, how long are they held, and how many are lost? See [lockmetrics].
+//   - Does my own store satisfy the contract? See [dlocktest].
 //   - What do probes answer? See [health].
 //
-// The command line, traces and gRPC health are modules of their own: cmd/tickslot, oteltickslot and
+// The command line, traces and gRPC health are separate modules: cmd/tickslot, oteltickslot and
 // health/grpchealth.
 //
-// What is promised, and what is not, is in docs/guarantees.md; how the parts work together is in
-// docs/architecture.md.
+// docs/guarantees.md lists the promises and their limits, and docs/architecture.md describes how the
+// parts work together.
 //
 // [service]: https://pkg.go.dev/github.com/tickslot/tickslot/service
 // [schedule]: https://pkg.go.dev/github.com/tickslot/tickslot/schedule

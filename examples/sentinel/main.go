@@ -14,14 +14,14 @@
 //   - kill -STOP the master for 20 seconds: the copies switch to the new master, which grants
 //     nothing for half a minute, and do not return to the old one when it resumes. "make proof
 //     WHAT=sentinel" does all that.
-//   - kill -9 one of the copies while it runs something: its slot is free for the others within 15
-//     seconds, the length of a lease. After kill without -9, or Ctrl-C, it finishes its runs first,
-//     and the slot is free immediately.
+//   - kill -9 a copy during a run: another copy can take its slot within 15 seconds, the length of
+//     a lease. After kill without -9, or Ctrl-C, the copy first finishes its runs, and the slot is
+//     free immediately.
 //   - Stop all servers: "resize-images" continues in every copy (StoreDownRunLocal, the default),
 //     "send-digest" pauses (StoreDownSkip). The copies stay ready and report that they are
 //     degraded: curl -i 'localhost:8081/readyz?verbose'.
 //   - Start them again: for 30 seconds (QuarantineTTL) a master grants nothing, because it may have
-//     forgotten leases that are still held. The same applies to one that you have just started.
+//     lost leases that are still held. The same applies to a newly started master.
 //   - curl -s localhost:8081/metrics | grep tickslot_ticks_total shows which ticks ran here, and
 //     why the others did not.
 package main

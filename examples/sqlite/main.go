@@ -7,14 +7,15 @@
 // There is no server. The copies share the file, and together never run more than two
 // "resize-images" at once. Things to try:
 //
-//   - Start three copies. Each line shows which copy runs what, in which of the two slots; one copy
-//     always has to wait.
-//   - kill -9 one of them while it runs something: its slot is free for the others within 15
-//     seconds, the length of a lease (-ttl). After kill without -9, or Ctrl-C, it finishes its run
-//     first, and the slot is free immediately.
-//   - kill -STOP one of them, wait for half a minute, and kill -CONT it: another one has taken its
-//     slot meanwhile, and the context of its run ends as soon as it resumes.
-//   - sqlite3 /tmp/locks.db 'SELECT * FROM distributed_locks' shows who has, or had, which slot.
+//   - Start three copies. Each line shows a copy, its run, and which of the two slots it has. One
+//     copy always waits.
+//   - kill -9 a copy during a run: another copy can take its slot within 15 seconds, the length of
+//     a lease (-ttl). After kill without -9, or Ctrl-C, the copy first finishes its run, and the
+//     slot is free immediately.
+//   - kill -STOP a copy, wait for half a minute, and kill -CONT it: another copy has taken its slot
+//     meanwhile, and the context of its run ends as soon as it resumes.
+//   - sqlite3 /tmp/locks.db 'SELECT * FROM distributed_locks' shows the current or last holder of
+//     each slot.
 //
 // The file must be on a local disk; see sqllock.SQLite for what is not promised. In containers,
 // mount its folder (docker run -v /srv/locks:/data), never the file itself, which is refused.

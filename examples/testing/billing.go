@@ -1,13 +1,13 @@
 // Package billing represents your own code. It has two timers, a durable run and a message. Its
 // tests show how to test yours, and docs/guide.md explains them.
 //
-//   - memory_test.go: with a store in memory and virtual time, in which days pass in a moment.
-//     Start there.
-//   - handler_test.go: a handler by itself, without timers.
-//   - outage_test.go: what your code does when the store is down.
-//   - redis_test.go: with a Redis inside the test, for what depends on the store that you use.
-//   - durable_test.go, outbox_test.go: what was triggered or appended, one handler or sink, and all
-//     that is due in virtual time.
+//   - memory_test.go: a store in memory and virtual time, in which days pass in a moment. Start
+//     there.
+//   - handler_test.go: a single handler, without timers.
+//   - outage_test.go: your code's behavior when the store is down.
+//   - redis_test.go: a Redis inside the test, for behavior that depends on your store.
+//   - durable_test.go, outbox_test.go: triggered runs and appended messages, one handler or sink,
+//     and all due work in virtual time.
 //   - page_test.go: who may read the page.
 package billing
 
