@@ -11,7 +11,7 @@ import (
 )
 
 var claiming = []promise{
-	{"claiming/a run is running then, with one more attempt, and leased", func(c *check) {
+	{"claiming/a claimed run is running, with one more attempt and a lease", func(c *check) {
 		c.ready(orders)
 		from := c.now()
 		by := store.Cause{By: "Ann", Note: "now"}
@@ -67,7 +67,7 @@ var claiming = []promise{
 			c.Errorf("%v, want %v", got, want)
 		}
 	}},
-	{"claiming/only what is due, and when the next one is", func(c *check) {
+	{"claiming/only due runs, and when the next becomes due", func(c *check) {
 		mails := store.Handler{Name: "mails"}
 		c.ready(orders, mails)
 		from := c.now()
@@ -85,7 +85,7 @@ var claiming = []promise{
 		c.pass(from.Add(short))
 		c.near("Next beside one that is due", c.claim(request(10, orders)).Next, from.Add(time.Hour))
 	}},
-	{"claiming/no more payload than one answer should have", func(c *check) {
+	{"claiming/the payloads of one answer are bounded", func(c *check) {
 		c.ready(orders)
 		payload := make([]byte, 1<<20)
 		for range 6 {
@@ -102,14 +102,14 @@ var claiming = []promise{
 			c.Errorf("a single payload above the maximum: %d, %t", len(claimed.Runs), claimed.More)
 		}
 	}},
-	{"claiming/at most as many as are asked for", func(c *check) {
+	{"claiming/at most the requested number", func(c *check) {
 		c.ready(orders)
 		c.inserts("orders", 7)
 		for _, want := range []int{5, 2, 0} {
 			c.claims(want, request(5, orders))
 		}
 	}},
-	{"claiming/handlers that are not named are left alone", func(c *check) {
+	{"claiming/runs of other handlers are not claimed", func(c *check) {
 		mails := store.Handler{Name: "mails"}
 		c.ready(orders, mails)
 		c.inserts("mails", 2)
@@ -117,7 +117,7 @@ var claiming = []promise{
 		c.claims(0, request(10, orders))
 		c.claims(2, request(10, orders, mails))
 	}},
-	{"claiming/a run's own MaxAttempts count, or those of its handler when it is claimed", func(c *check) {
+	{"claiming/a run has its own MaxAttempts, or the handler's at the time of the claim", func(c *check) {
 		c.ready(orders)
 		own := c.insert(store.NewRun{Handler: "orders", MaxAttempts: 9})
 		c.inserts("orders", 1)
@@ -166,7 +166,7 @@ var claiming = []promise{
 			}
 		}
 	}},
-	{"claiming/one who finds all urgent runs taken gets the others", func(c *check) {
+	{"claiming/a worker gets other runs if all urgent runs are taken", func(c *check) {
 		c.ready(orders)
 		for range 3 * c.h.Rounds {
 			for i := range 9 {

@@ -10,7 +10,7 @@ import (
 )
 
 var renewing = []promise{
-	{"renewing/extends the leases of runs that the worker still has", func(c *check) {
+	{"renewing/extends the leases of runs that the worker still owns", func(c *check) {
 		c.ready(orders)
 		c.inserts("orders", 6)
 		runs := c.claims(6, request(6, orders))
@@ -41,7 +41,7 @@ var renewing = []promise{
 			}
 		}
 	}},
-	{"renewing/not the runs of others", func(c *check) {
+	{"renewing/does not extend the leases of other workers", func(c *check) {
 		c.ready(orders)
 		c.inserts("orders", 1)
 		run := c.claimOne(orders)
@@ -52,7 +52,7 @@ var renewing = []promise{
 			c.Errorf("%+v", renewed)
 		}
 	}},
-	{"renewing/a lease that has expired, and that nobody has reclaimed", func(c *check) {
+	{"renewing/an expired lease that was not reclaimed", func(c *check) {
 		c.ready(orders)
 		c.inserts("orders", 1)
 		r := request(1, orders)
@@ -66,7 +66,7 @@ var renewing = []promise{
 			c.Errorf("%+v", reclaimed)
 		}
 	}},
-	{"renewing/not after it was reclaimed", func(c *check) {
+	{"renewing/does not extend a reclaimed lease", func(c *check) {
 		run := c.expired(orders)
 		c.reclaims(1)
 		if renewed := c.renew(worker, run.RunKey); len(renewed) != 0 {
@@ -91,7 +91,7 @@ func (c *check) expired(handler store.Handler) store.Run {
 }
 
 var finishing = []promise{
-	{"finishing/writes what became of a run, and a row for the attempt", func(c *check) {
+	{"finishing/writes the result of a run and a row for the attempt", func(c *check) {
 		c.ready(orders)
 		for _, result := range []store.Result{
 			{Outcome: store.OutcomeOK, State: store.StateSucceeded},
@@ -128,7 +128,7 @@ var finishing = []promise{
 			}
 		}
 	}},
-	{"finishing/a run that is tried again keeps its history", func(c *check) {
+	{"finishing/a retried run keeps its history", func(c *check) {
 		c.ready(orders)
 		id := c.insert(store.NewRun{Handler: "orders", Payload: []byte("p"), Key: "k"})
 		for i := range 3 {
@@ -153,7 +153,7 @@ var finishing = []promise{
 			c.Errorf("%+v has a lease", run)
 		}
 	}},
-	{"finishing/a run knows since when it fails, until it is requeued", func(c *check) {
+	{"finishing/FailingSince is kept until the run is requeued", func(c *check) {
 		endless := store.Handler{Name: "orders"}
 		c.ready(endless)
 		id := c.insert(store.NewRun{Handler: "orders"})
@@ -179,7 +179,7 @@ var finishing = []promise{
 			c.finishes(failed(first))
 		}
 	}},
-	{"finishing/of a run that fails for ever the first and the latest attempts are kept", func(c *check) {
+	{"finishing/the first and the latest attempts of a run that keeps failing are kept", func(c *check) {
 		endless := store.Handler{Name: "orders"}
 		c.ready(endless)
 		id := c.insert(store.NewRun{Handler: "orders"})
@@ -202,7 +202,7 @@ var finishing = []promise{
 			}
 		}
 	}},
-	{"finishing/a run that was given back has lost no attempt", func(c *check) {
+	{"finishing/a run that was given back loses no attempt", func(c *check) {
 		last := store.Handler{Name: "orders", MaxAttempts: 1}
 		c.ready(last)
 		id := c.insert(store.NewRun{Handler: "orders"})
@@ -221,7 +221,7 @@ var finishing = []promise{
 		}
 		c.inState(id, store.StateDead, 4)
 	}},
-	{"finishing/only the attempt that is running counts", func(c *check) {
+	{"finishing/only the running attempt counts", func(c *check) {
 		c.ready(orders)
 		c.inserts("orders", 2)
 		runs := c.claims(2, request(2, orders))
@@ -234,7 +234,7 @@ var finishing = []promise{
 		c.inState(runs[0].ID, store.StateRunning, 0)
 		c.inState(runs[1].ID, store.StateSucceeded, 1)
 	}},
-	{"finishing/of two attempts of a run, in one call, the one that is running counts", func(c *check) {
+	{"finishing/with two attempts of a run in one call, the running one counts", func(c *check) {
 		zombie := c.expired(orders)
 		c.reclaims(1)
 		again := c.claimOne(orders)
@@ -254,7 +254,7 @@ var finishing = []promise{
 		}
 		c.inState(again.ID, store.StateSucceeded, 2)
 	}},
-	{"finishing/what was reclaimed changes nothing", func(c *check) {
+	{"finishing/the result of a reclaimed run changes nothing", func(c *check) {
 		zombie := c.expired(orders)
 		c.reclaims(1)
 		if counted := c.finish(succeeded(zombie)); len(counted) != 0 {
@@ -276,7 +276,7 @@ var finishing = []promise{
 			c.Errorf("%+v", run)
 		}
 	}},
-	{"finishing/a lease that has expired, and that nobody has reclaimed", func(c *check) {
+	{"finishing/an expired lease that was not reclaimed", func(c *check) {
 		run := c.expired(orders)
 		c.pass(run.LeaseUntil)
 		c.finishes(succeeded(run))
@@ -284,7 +284,7 @@ var finishing = []promise{
 			c.Errorf("%+v", reclaimed)
 		}
 	}},
-	{"finishing/repeated after a lost answer counts once, and says so", func(c *check) {
+	{"finishing/a call repeated after a lost answer counts once, and says so", func(c *check) {
 		c.ready(orders)
 		c.inserts("orders", 4)
 		runs := c.claims(4, request(4, orders))
@@ -312,7 +312,7 @@ var finishing = []promise{
 			c.Errorf("%v counts, although the earlier result differs", counted)
 		}
 	}},
-	{"finishing/a result belongs to one claim, not to the numbers that an older copy gives again", func(c *check) {
+	{"finishing/a result belongs to one claim, even if a restored database assigns its numbers again", func(c *check) {
 		c.ready(orders)
 		c.inserts("orders", 2)
 		runs := c.claims(2, request(2, orders))
@@ -360,7 +360,7 @@ var finishing = []promise{
 			}
 		}
 	}},
-	{"finishing/a run that was canceled is not tried again", func(c *check) {
+	{"finishing/a run whose cancellation was requested is not tried again", func(c *check) {
 		c.ready(orders)
 		c.inserts("orders", 3)
 		runs := c.claims(3, request(3, orders))

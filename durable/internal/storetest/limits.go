@@ -36,7 +36,7 @@ var limits = []promise{
 		c.claims(3, request(3, limited(1), mails))
 		c.claims(1, request(3, limited(1), mails))
 	}},
-	{"limits/the most urgent of a handler come first", func(c *check) {
+	{"limits/the most urgent runs of a handler come first", func(c *check) {
 		c.ready(limited(2))
 		c.inserts("orders", 3)
 		high := c.insert(store.NewRun{Handler: "orders", Priority: -1})
@@ -44,7 +44,7 @@ var limits = []promise{
 			c.Errorf("%+v", runs)
 		}
 	}},
-	{"limits/workers with different limits keep to their own", func(c *check) {
+	{"limits/each worker obeys its own limit", func(c *check) {
 		c.ready(limited(3))
 		c.inserts("orders", 10)
 		c.claims(2, request(10, limited(2)))
@@ -52,7 +52,7 @@ var limits = []promise{
 		c.claims(1, request(10, limited(3)))
 		c.claims(7, request(10, limited(0)))
 	}},
-	{"limits/an override takes the place of what the code says", func(c *check) {
+	{"limits/an override replaces the limit from the code", func(c *check) {
 		c.ready(limited(2), mails)
 		c.inserts("orders", 10)
 		c.inserts("mails", 10)
@@ -69,7 +69,7 @@ var limits = []promise{
 		c.setHandler("mails", store.Override{MaxConcurrency: ptr(-1)})
 		c.claims(7, request(10, mails))
 	}},
-	{"limits/a paused handler starts nothing, until it is resumed or the pause is over", func(c *check) {
+	{"limits/a paused handler starts nothing until it is resumed or the pause ends", func(c *check) {
 		c.ready(orders, mails)
 		c.inserts("orders", 2)
 		c.inserts("mails", 1)
@@ -93,7 +93,7 @@ var limits = []promise{
 		c.pass(c.now().Add(short))
 		c.claims(1, request(1, orders))
 	}},
-	{"limits/what is not in an override stays", func(c *check) {
+	{"limits/fields that are not in an override stay unchanged", func(c *check) {
 		c.ready(orders)
 		c.setHandler("orders", store.Override{MaxConcurrency: ptr(5), By: store.Cause{By: "Ann"}})
 		c.setHandler("orders", store.Override{PausedUntil: ptr(time.Hour), By: store.Cause{By: "Bob"}})
@@ -103,7 +103,7 @@ var limits = []promise{
 			c.Errorf("%+v, %+v", h, h.Pause)
 		}
 	}},
-	{"limits/an override may come before the handler", func(c *check) {
+	{"limits/an override may precede the handler", func(c *check) {
 		c.setHandler("orders", store.Override{MaxConcurrency: ptr(1)})
 		if h := c.handler("orders"); h.Override != 1 || !h.SeenAt.IsZero() {
 			c.Errorf("%+v", h)
@@ -130,7 +130,7 @@ var limits = []promise{
 		c.claims(2, active(10, 7, orders, mails))
 		c.claims(5, active(10, 0, orders, mails))
 	}},
-	{"limits/MaxActive can be overridden, and only that", func(c *check) {
+	{"limits/MaxActive can be overridden, but all handlers together cannot be paused", func(c *check) {
 		c.ready(orders)
 		c.inserts("orders", 10)
 		active := request(10, orders)
@@ -147,7 +147,7 @@ var limits = []promise{
 		c.setHandler("", store.Override{MaxConcurrency: ptr(-1), PausedUntil: ptr(time.Hour)})
 		c.claims(6, request(10, orders))
 	}},
-	{"limits/the smaller of both counts", func(c *check) {
+	{"limits/the smaller of both limits counts", func(c *check) {
 		c.ready(limited(2), mails)
 		c.inserts("orders", 10)
 		c.inserts("mails", 10)
@@ -188,7 +188,7 @@ func partitionsOf(runs []store.Run) map[string]int {
 }
 
 var partitions = []promise{
-	{"partitions/MaxPerPartition holds over all workers, and hides no other partition", func(c *check) {
+	{"partitions/MaxPerPartition holds over all workers and does not hide other partitions", func(c *check) {
 		c.ready(perTenant(2), mails)
 		c.tenants("a", 300) // more than a claim reads in the order of runs
 		c.tenants("b", 3)
@@ -213,7 +213,7 @@ var partitions = []promise{
 		c.claims(0, request(20, perTenant(2)))
 		c.claims(20, request(20, store.Handler{Name: "orders", MaxAttempts: 3})) // this handler has no limit
 	}},
-	{"partitions/the most urgent of each come first, and the order of all is kept", func(c *check) {
+	{"partitions/the most urgent runs of each come first, and the overall order is kept", func(c *check) {
 		c.ready(perTenant(1))
 		c.tenants("b", 2)
 		c.tenants("a", 1)
@@ -244,7 +244,7 @@ var partitions = []promise{
 		c.claims(1, r)
 		c.claims(0, r)
 	}},
-	{"partitions/a lease that was lost gives the place back", func(c *check) {
+	{"partitions/a lost lease frees its place", func(c *check) {
 		c.ready(perTenant(1))
 		c.tenants("a", 2)
 		r := request(20, perTenant(1))
@@ -254,7 +254,7 @@ var partitions = []promise{
 		c.claims(1, request(20, perTenant(1)))
 		c.claims(0, request(20, perTenant(1)))
 	}},
-	{"partitions/many of them, of which many are full", func(c *check) {
+	{"partitions/many partitions, many of them full", func(c *check) {
 		c.ready(perTenant(1))
 		const all, full = 1300, 1200
 		runs := make([]store.NewRun, 2*full)
@@ -331,12 +331,12 @@ var limitsAtOnce = []promise{
 	{"limits/both hold at every instant, with many workers", func(c *check) {
 		c.crowd(limited(2), 5, func(orders, mails int64) bool { return orders <= 2 && orders+mails <= 5 })
 	}},
-	{"limits/an override holds at every instant, with workers that know of none", func(c *check) {
+	{"limits/an override holds at every instant, with workers without a limit", func(c *check) {
 		c.setHandler("orders", store.Override{MaxConcurrency: ptr(2)})
 		c.setHandler("", store.Override{MaxConcurrency: ptr(3)})
 		c.crowd(orders, 0, func(orders, mails int64) bool { return orders <= 2 && orders+mails <= 3 })
 	}},
-	{"limits/an override holds from when SetHandler returns", func(c *check) {
+	{"limits/an override holds once SetHandler has returned", func(c *check) {
 		c.ready(orders)
 		for range 2 * c.h.Rounds {
 			c.setHandler("orders", store.Override{MaxConcurrency: ptr(-1)})
@@ -365,7 +365,7 @@ var limitsAtOnce = []promise{
 			c.claimRest()
 		}
 	}},
-	{"limits/nothing starts once SetHandler has returned, where there was no limit", func(c *check) {
+	{"limits/nothing starts once SetHandler has returned, without an earlier limit", func(c *check) {
 		c.stops(func(c *check) { c.setHandler("orders", store.Override{MaxConcurrency: ptr(0)}) },
 			func(c *check) { c.setHandler("orders", store.Override{MaxConcurrency: ptr(-1)}) })
 	}},

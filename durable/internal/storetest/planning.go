@@ -22,7 +22,7 @@ func plan(due store.DueSchedule, runs ...store.NewRun) store.Plan {
 }
 
 var planning = []promise{
-	{"planning/Due has what is due, what is new, and the earliest tick of the others", func(c *check) {
+	{"planning/Due returns due and new schedules, and the earliest tick of the others", func(c *check) {
 		now := c.now()
 		past, soon, later := now.Add(-time.Minute), now.Add(time.Hour), now.Add(2*time.Hour)
 		for name, next := range map[string]time.Time{"past": past, "soon": soon, "later": later, "over": {}} {
@@ -43,7 +43,7 @@ var planning = []promise{
 			c.Error("one of the two schedules is paused")
 		}
 	}},
-	{"planning/Due has pages: what is new by name, then what is due, the oldest first", func(c *check) {
+	{"planning/Due has pages: new schedules by name, then due ones, oldest first", func(c *check) {
 		now := c.now()
 		for i, name := range []string{"d", "b", "c", "a"} {
 			c.planned(store.Schedule{Name: name, Handler: "orders", Spec: "1"},
@@ -109,7 +109,7 @@ var planning = []promise{
 			c.Errorf("%+v", due)
 		}
 	}},
-	{"planning/a second plan counts on", func(c *check) {
+	{"planning/a second plan adds to the counts", func(c *check) {
 		at := c.now().Add(-time.Hour)
 		c.planned(daily, at)
 		for i := range int64(3) {
@@ -122,7 +122,7 @@ var planning = []promise{
 			c.Errorf("%+v", row)
 		}
 	}},
-	{"planning/a plan without a last tick keeps the one before", func(c *check) {
+	{"planning/a plan without a last tick keeps the earlier last tick", func(c *check) {
 		at := c.now().Add(-time.Minute)
 		c.planned(daily, at)
 		c.materialize(plan(c.dueSchedule("daily"), tick(daily, at)))
@@ -140,7 +140,7 @@ var planning = []promise{
 			c.Errorf("a schedule whose last tick is over is due: %+v", d)
 		}
 	}},
-	{"planning/a plan for what Due no longer returns does nothing", func(c *check) {
+	{"planning/a plan for a schedule that Due no longer returns does nothing", func(c *check) {
 		at := c.now().Add(-time.Minute)
 		for what, change := range map[string]func(name string){
 			"carried out": func(name string) { c.materialize(plan(c.dueSchedule(name))) },
@@ -175,7 +175,7 @@ var planning = []promise{
 			c.Errorf("a plan for a pause that has ended: %+v", done)
 		}
 	}},
-	{"planning/an outdated plan does not keep others from being carried out", func(c *check) {
+	{"planning/an outdated plan does not prevent other plans", func(c *check) {
 		at := c.now().Add(-time.Minute)
 		hourly := store.Schedule{Name: "hourly", Handler: "orders", Spec: "1"}
 		c.planned(daily, at)
@@ -191,7 +191,7 @@ var planning = []promise{
 			c.Errorf("%+v", row)
 		}
 	}},
-	{"planning/a tick has one run, also of a schedule that was forgotten and is new", func(c *check) {
+	{"planning/a tick has one run, even if its schedule was deleted and registered again", func(c *check) {
 		at := c.now().Add(-time.Minute)
 		for i, want := range []store.Materialized{
 			{Schedule: "daily", Queued: 1, Coalesced: 2}, {Schedule: "daily", Coalesced: 3}} {
@@ -211,7 +211,7 @@ var planning = []promise{
 			c.Errorf("%+v", runs)
 		}
 	}},
-	{"planning/one run of a schedule waits, beside those that backfill, are tried again, or triggered", func(c *check) {
+	{"planning/one run of a schedule waits, not counting backfills, retries and triggered runs", func(c *check) {
 		at := c.now().Add(-time.Hour)
 		c.planned(daily, at)
 		next := func(backfill bool) store.Materialized {
@@ -272,7 +272,7 @@ var planning = []promise{
 }
 
 var planningAtOnce = []promise{
-	{"planning/by many workers at once: a tick has one run, and is counted once", func(c *check) {
+	{"planning/by many workers at once: a tick has one run and is counted once", func(c *check) {
 		const schedules = 5
 		ticks := 6 * c.h.Rounds
 		first := c.now().Add(-time.Hour)

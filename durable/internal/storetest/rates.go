@@ -15,7 +15,7 @@ func rated(rate int, per time.Duration) store.Handler {
 }
 
 var rates = []promise{
-	{"rates/Rate holds over all workers, whatever becomes of the runs", func(c *check) {
+	{"rates/Rate holds over all workers, no matter how the runs end", func(c *check) {
 		hourly := rated(3, time.Hour)
 		c.ready(hourly, mails)
 		if h := c.handler("orders"); h.Rate != 3 || h.Per != time.Hour || h.MaxPerPartition != 0 {
@@ -74,7 +74,7 @@ var rates = []promise{
 		c.claims(1, request(10, h))
 		c.claims(0, request(10, h))
 	}},
-	{"rates/a large rate keeps few records", func(c *check) {
+	{"rates/a large rate needs few records", func(c *check) {
 		largest := rated(1_000_000_000, 30*24*time.Hour)
 		c.ready(largest)
 		c.inserts("orders", 70)

@@ -13,7 +13,7 @@ import (
 )
 
 var reading = []promise{
-	{"reading/runs come without payload, the newest first, and page by page", func(c *check) {
+	{"reading/runs without payloads, newest first, in pages", func(c *check) {
 		c.ready(orders, mails)
 		var ids []int64
 		for i := range 7 {
@@ -243,7 +243,7 @@ var reading = []promise{
 			c.Errorf("%+v", h)
 		}
 	}},
-	{"reading/a schedule that no worker has any more is not overdue", func(c *check) {
+	{"reading/a schedule without a worker is not overdue", func(c *check) {
 		hourly := store.Schedule{Name: "hourly", Handler: "mails", Spec: "1"}
 		removed, kept := c.now().Add(-time.Minute), c.now().Add(-time.Second)
 		c.planned(daily, removed)
@@ -258,7 +258,7 @@ var reading = []promise{
 				return c.statsOf(c.now().Sub(gone) / 2).Overdue.Equal(kept)
 			})
 	}},
-	{"reading/Notify wakes those who listen, if the database can", func(c *check) {
+	{"reading/Notify wakes Listen, if the database supports it", func(c *check) {
 		ctx, stop := context.WithCancel(c.ctx)
 		woken, ended := make(chan struct{}, 100), make(chan error, 1)
 		listener := c.open()
@@ -294,7 +294,7 @@ var awkward = []string{
 }
 
 var texts = []promise{
-	{"texts/names of any kind are stored as they are, and told apart", func(c *check) {
+	{"texts/names of any kind are stored unchanged and distinguished", func(c *check) {
 		var handlers []store.Handler
 		var schedules []store.Schedule
 		for _, name := range awkward {
@@ -356,7 +356,7 @@ var texts = []promise{
 			}
 		}
 	}},
-	{"texts/payloads of any kind are stored as they are", func(c *check) {
+	{"texts/payloads of any kind are stored unchanged", func(c *check) {
 		c.ready(orders)
 		all := make([]byte, 256)
 		for i := range all {

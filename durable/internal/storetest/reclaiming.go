@@ -60,7 +60,7 @@ var reclaiming = []promise{
 			c.Errorf("requeued: %+v", got)
 		}
 	}},
-	{"reclaiming/a run whose lease is lost maxCrashes times is dead, however many attempts it has", func(c *check) {
+	{"reclaiming/a run that has lost maxCrashes leases is dead, even if it has attempts left", func(c *check) {
 		endless := store.Handler{Name: "orders"}
 		run := c.expired(endless)
 		r := request(1, endless)
@@ -81,7 +81,7 @@ var reclaiming = []promise{
 		}
 		c.inState(run.ID, store.StateQueued, 6)
 	}},
-	{"reclaiming/a run that was canceled is canceled", func(c *check) {
+	{"reclaiming/a run whose cancellation was requested is canceled", func(c *check) {
 		run := c.expired(orders)
 		c.cancel(run.ID, store.Cause{By: "Ann"})
 		if got := c.reclaims(1)[0]; got.Dead || !got.Canceled || got.Attempt != 1 || got.MaxAttempts != 3 {
@@ -91,7 +91,7 @@ var reclaiming = []promise{
 			c.Errorf("%+v", run)
 		}
 	}},
-	{"reclaiming/tells the schedule, and needs no row of the handler", func(c *check) {
+	{"reclaiming/returns the schedule, and needs no row of the handler", func(c *check) {
 		c.planned(daily, c.now().Add(-time.Minute))
 		d := c.dueSchedule("daily")
 		c.materialize(plan(d, tick(daily, d.NextDueAt)))
@@ -105,7 +105,7 @@ var reclaiming = []promise{
 			c.Errorf("%+v", got)
 		}
 	}},
-	{"reclaiming/at most as many as are asked for", func(c *check) {
+	{"reclaiming/at most the requested number", func(c *check) {
 		c.ready(orders)
 		c.inserts("orders", 7)
 		r := request(7, orders)
@@ -150,7 +150,7 @@ var reclaiming = []promise{
 			c.inState(run.ID, store.StateQueued, 1)
 		}
 	}},
-	{"reclaiming/against workers that finish and renew: one of them wins", func(c *check) {
+	{"reclaiming/while workers finish and renew: one of the calls wins", func(c *check) {
 		c.ready(orders)
 		for range 3 * c.h.Rounds {
 			c.inserts("orders", 8)

@@ -32,7 +32,7 @@ var registering = []promise{
 			c.Errorf("Due of a new schedule: %+v", d)
 		}
 	}},
-	{"registering/again marks as seen, and changes nothing else", func(c *check) {
+	{"registering/repeated, it marks as seen and changes nothing else", func(c *check) {
 		at := c.now().Add(time.Hour)
 		c.planned(daily, at)
 		c.setHandler("orders", store.Override{MaxConcurrency: ptr(7)})
@@ -51,7 +51,7 @@ var registering = []promise{
 			c.Errorf("%+v, %+v", row, handler)
 		}
 	}},
-	{"registering/what a clock noted while it was ahead is planned again", func(c *check) {
+	{"registering/a schedule written while the clock was ahead is planned again", func(c *check) {
 		at := c.now().Add(2 * time.Hour)
 		c.planned(daily, at)
 		other := store.Schedule{Name: "other", Handler: "orders", Spec: "1", Text: "daily at 07:00"}
@@ -70,7 +70,7 @@ var registering = []promise{
 			c.Errorf("a pause that had ended by then: %+v; one that had not: %+v", row.Pause, c.schedule("other").Pause)
 		}
 	}},
-	{"registering/takes a schedule with another Spec over only if takeOver is set", func(c *check) {
+	{"registering/takes over a schedule with another Spec only if takeOver is set", func(c *check) {
 		at := c.now().Add(time.Hour)
 		c.planned(daily, at)
 		was := c.schedule("daily")
@@ -97,7 +97,7 @@ var registering = []promise{
 			c.Errorf("after a plan: %+v", d)
 		}
 	}},
-	{"registering/leaves alone what is not named", func(c *check) {
+	{"registering/does not change other handlers and schedules", func(c *check) {
 		c.register(true, []store.Handler{orders}, daily)
 		was, wasHandler := c.schedule("daily"), c.handler("orders")
 		c.pass(was.SeenAt)
@@ -106,7 +106,7 @@ var registering = []promise{
 			c.Errorf("%+v, %+v", row, handler)
 		}
 	}},
-	{"registering/the limit of who registers last is shown", func(c *check) {
+	{"registering/the limit of the latest registration is shown", func(c *check) {
 		for _, limit := range []int{3, 5, 0} {
 			c.ready(store.Handler{Name: "orders", MaxConcurrency: limit})
 			if h := c.handler("orders"); h.MaxConcurrency != limit {

@@ -53,7 +53,7 @@ func (c *check) endAll(worker string, runs ...store.Run) {
 }
 
 var spread = []promise{
-	{"spread/what is due now is shared by the workers that are registered", func(c *check) {
+	{"spread/registered workers share the runs that are due now", func(c *check) {
 		h := limited(5)
 		c.workers(h, "a", "b", "c")
 		c.inserts("orders", 20)
@@ -67,7 +67,7 @@ var spread = []promise{
 		c.takes(1, false, sharing("a", 10, time.Hour, h))
 		c.takes(4, false, sharing("d", 4, 0, store.Handler{Name: "orders", MaxAttempts: 3})) // no limit, no shares
 	}},
-	{"spread/what nobody looks for is not kept for others", func(c *check) {
+	{"spread/no run is kept for workers that do not ask", func(c *check) {
 		h := limited(4)
 		c.workers(h, "a", "b")
 		c.inserts("orders", 10)
@@ -75,7 +75,7 @@ var spread = []promise{
 		c.pass(c.now().Add(2 * short))
 		c.takes(2, false, sharing("a", 10, short, h)) // b was registered, but has not claimed
 	}},
-	{"spread/who looks and has room gets its share of a backlog", func(c *check) {
+	{"spread/a worker that asks and has room gets its share of a backlog", func(c *check) {
 		h := limited(4)
 		c.workers(h, "a", "b")
 		c.inserts("orders", 20)
@@ -95,7 +95,7 @@ var spread = []promise{
 		c.pass(c.now().Add(2 * short))
 		c.takes(1, false, sharing("a", 10, short, h))
 	}},
-	{"spread/the share is that of an override", func(c *check) {
+	{"spread/the share follows an override", func(c *check) {
 		c.ready(orders)
 		c.setHandler("orders", store.Override{MaxConcurrency: ptr(6)})
 		c.inserts("orders", 20)

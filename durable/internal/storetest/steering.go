@@ -11,7 +11,7 @@ import (
 )
 
 var inserting = []promise{
-	{"inserting/a run with all that it can have", func(c *check) {
+	{"inserting/a run with all fields", func(c *check) {
 		at := c.now().Add(-time.Hour)
 		by := store.Cause{By: "Ann", Note: "again"}
 		id := c.insert(store.NewRun{Handler: "orders", RunAt: at, Priority: -1, MaxAttempts: 7, Key: "k",
@@ -29,7 +29,7 @@ var inserting = []promise{
 			c.Errorf("claimed: %+v", run)
 		}
 	}},
-	{"inserting/a run is due at RunAt, or after RunIn, or at once", func(c *check) {
+	{"inserting/a run is due at RunAt, after RunIn, or immediately", func(c *check) {
 		from := c.now()
 		at := from.Add(-time.Hour)
 		for _, step := range []struct {
@@ -67,7 +67,7 @@ var inserting = []promise{
 			c.Errorf("%+v", run)
 		}
 	}},
-	{"inserting/a key by many at once: one is fresh", func(c *check) {
+	{"inserting/one key by many callers at once: one run is fresh", func(c *check) {
 		for range 3 * c.h.Rounds {
 			var fresh atomic.Int64
 			ids := make([]int64, 6)
@@ -157,7 +157,7 @@ var inserting = []promise{
 		c.cancel(second, store.Cause{})
 		c.inserting(run, true)
 	}},
-	{"inserting/a key for some time belongs to the run until that is over", func(c *check) {
+	{"inserting/a key for some time belongs to the run until the time is over", func(c *check) {
 		c.ready(orders)
 		run := store.NewRun{Handler: "orders", Key: "k", KeyFor: short}
 		long := run
@@ -177,7 +177,7 @@ var inserting = []promise{
 			c.Errorf("%d, want %d", id, second)
 		}
 	}},
-	{"inserting/a key that has expired, by many at once: one is fresh", func(c *check) {
+	{"inserting/an expired key by many callers at once: one run is fresh", func(c *check) {
 		for range 3 * c.h.Rounds {
 			run := store.NewRun{Handler: "orders", Key: c.now().String(), KeyFor: short}
 			c.inserting(run, true)
@@ -198,7 +198,7 @@ var inserting = []promise{
 			}
 		}
 	}},
-	{"inserting/a key of a transaction that is open waits for its end", func(c *check) {
+	{"inserting/a key of an open transaction makes others wait for its end", func(c *check) {
 		if c.h.Begin == nil {
 			c.Skip("the harness has no transactions")
 		}
@@ -230,7 +230,7 @@ var inserting = []promise{
 			}
 		}
 	}},
-	{"inserting/a run that has a key until it starts waits for the transactions that want it",
+	{"inserting/a run with a key until its start waits for transactions that insert the key",
 		func(c *check) {
 			if c.h.Begin == nil || c.h.NotifiesOnlyItself {
 				c.Skip("the harness has no transactions, or all of them lock the whole database")
@@ -251,7 +251,7 @@ var inserting = []promise{
 			}
 			c.claims(1, request(1, orders))
 		}},
-	{"inserting/a key until the run ends has one run that has not, at every instant", func(c *check) {
+	{"inserting/a key until the run ends has one unfinished run at every instant", func(c *check) {
 		c.ready(orders)
 		run := store.NewRun{Handler: "orders", Key: "k", KeyUntil: store.KeyUntilEnded}
 		for range 4 * c.h.Rounds {
@@ -272,7 +272,7 @@ var inserting = []promise{
 			})
 		}
 	}},
-	{"inserting/many in one call, in their order, each by its key", func(c *check) {
+	{"inserting/many runs in one call, in order, each with its key", func(c *check) {
 		c.ready(orders)
 		old := c.insert(store.NewRun{Handler: "orders", Key: "old"})
 		if done := c.insertMany(0); len(done) != 0 {
@@ -320,7 +320,7 @@ var inserting = []promise{
 			c.Errorf("the first one is %+v", runs[0])
 		}
 	}},
-	{"inserting/many by many at once: each key is fresh once", func(c *check) {
+	{"inserting/many runs by many callers at once: each key is fresh once", func(c *check) {
 		for range c.h.Rounds {
 			var many, back []store.NewRun
 			for i := range 20 {
@@ -450,7 +450,7 @@ func (c *check) inserting(run store.NewRun, wantFresh bool) (id int64) {
 }
 
 var steering = []promise{
-	{"steering/a run that is queued is canceled at once", func(c *check) {
+	{"steering/a queued run is canceled immediately", func(c *check) {
 		c.ready(orders)
 		id := c.insert(store.NewRun{Handler: "orders"})
 		from := c.now()
@@ -487,7 +487,7 @@ var steering = []promise{
 		}
 		c.claimOne(orders)
 	}},
-	{"steering/canceling says what state a run had, and changes none that has ended well", func(c *check) {
+	{"steering/Cancel returns the state before the call, and changes no run that has succeeded", func(c *check) {
 		c.ready(orders)
 		c.inserts("orders", 3)
 		runs := c.claims(3, request(3, orders))
@@ -506,7 +506,7 @@ var steering = []promise{
 			c.Errorf("%q", got)
 		}
 	}},
-	{"steering/Requeue raises the budget, and needs no more than a filter", func(c *check) {
+	{"steering/Requeue adds attempts, and needs only a filter", func(c *check) {
 		c.ready(orders)
 		id := c.insert(store.NewRun{Handler: "orders"})
 		c.finishes(failed(c.claimOne(orders)))
@@ -532,7 +532,7 @@ var steering = []promise{
 			c.Errorf("%d queued runs were queued again", n)
 		}
 	}},
-	{"steering/Requeue of a run with its own MaxAttempts gives it as many again", func(c *check) {
+	{"steering/Requeue of a run with its own MaxAttempts adds that number", func(c *check) {
 		own := store.Handler{Name: "orders", MaxAttempts: 9}
 		c.ready(own)
 		c.insert(store.NewRun{Handler: "orders", MaxAttempts: 2})
@@ -542,7 +542,7 @@ var steering = []promise{
 			c.Errorf("%+v", run)
 		}
 	}},
-	{"steering/Requeue takes dead and canceled runs only, those of the filter", func(c *check) {
+	{"steering/Requeue takes only dead and canceled runs that match the filter", func(c *check) {
 		c.ready(orders, mails)
 		c.inserts("orders", 6)
 		runs := c.claims(5, request(5, orders))
@@ -574,7 +574,7 @@ var steering = []promise{
 			c.Errorf("%+v", renewed)
 		}
 	}},
-	{"steering/Requeue takes as many as are asked for, the newest first, and says how to go on", func(c *check) {
+	{"steering/Requeue takes the requested number, newest first, and returns where to continue", func(c *check) {
 		c.ready(orders)
 		c.inserts("orders", 5)
 		for _, run := range c.claims(5, request(5, orders)) {
@@ -591,7 +591,7 @@ var steering = []promise{
 			which.BeforeID = after
 		}
 	}},
-	{"steering/a run that was queued again waits beside another of its schedule", func(c *check) {
+	{"steering/a requeued run may wait while another run of its schedule waits", func(c *check) {
 		c.planned(daily, c.now().Add(-time.Hour))
 		for range 2 {
 			d := c.dueSchedule("daily")
@@ -607,7 +607,7 @@ var steering = []promise{
 		}
 		c.claims(2, request(10, orders))
 	}},
-	{"steering/a schedule is paused, and resumed, also before it is registered", func(c *check) {
+	{"steering/a schedule is paused and resumed, even before it is registered", func(c *check) {
 		from := c.now()
 		by := store.Cause{By: "Ann", Note: "stocktaking"}
 		c.setSchedule("daily", store.Override{PausedUntil: ptr(time.Hour), By: by})
@@ -641,7 +641,7 @@ var steering = []promise{
 			c.Errorf("%+v", row)
 		}
 	}},
-	{"steering/Due knows when the latest pause began and ended, until the next begins", func(c *check) {
+	{"steering/Due returns the beginning and end of the latest pause", func(c *check) {
 		c.planned(daily, c.now().Add(-time.Hour))
 		set := func(pause time.Duration) (was, is store.DueSchedule, from time.Time) {
 			was, from = c.dueSchedule("daily"), c.now()
@@ -672,7 +672,7 @@ var steering = []promise{
 		_, is, from = set(time.Hour)
 		c.near("PausedAt", is.PausedAt, from)
 	}},
-	{"steering/Forget deletes the row of a schedule, and no run", func(c *check) {
+	{"steering/Forget deletes the row of a schedule but no run", func(c *check) {
 		c.planned(daily, c.now().Add(-time.Hour))
 		d := c.dueSchedule("daily")
 		c.materialize(plan(d, tick(daily, d.NextDueAt)))

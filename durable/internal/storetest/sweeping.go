@@ -42,7 +42,7 @@ func (c *check) gone(id int64) (gone bool) {
 const old = time.Millisecond
 
 var sweeping = []promise{
-	{"sweeping/runs go by the retention of their state", func(c *check) {
+	{"sweeping/runs are deleted by the retention of their state", func(c *check) {
 		for state, retention := range map[store.State]store.Retention{
 			store.StateSucceeded: {Succeeded: old, Dead: time.Hour},
 			store.StateDead:      {Dead: old, Canceled: time.Hour},
@@ -60,7 +60,7 @@ var sweeping = []promise{
 			c.sweep(store.Retention{Succeeded: old, Dead: old, Canceled: old}, 100)
 		}
 	}},
-	{"sweeping/0 keeps forever, and what has not ended is kept", func(c *check) {
+	{"sweeping/0 keeps runs forever, and unfinished runs are kept", func(c *check) {
 		ids := c.ended()
 		if n := c.sweep(store.Retention{}, 100); n != 0 {
 			c.Errorf("%d", n)
@@ -72,7 +72,7 @@ var sweeping = []promise{
 			c.Error("a run that has not ended was deleted")
 		}
 	}},
-	{"sweeping/at most as many as are asked for, and then no more", func(c *check) {
+	{"sweeping/at most the requested number, until none is left", func(c *check) {
 		c.ready(orders)
 		c.inserts("orders", 7)
 		c.claimRest()
@@ -83,7 +83,7 @@ var sweeping = []promise{
 			}
 		}
 	}},
-	{"sweeping/by many at once: each run once", func(c *check) {
+	{"sweeping/by many callers at once: each run once", func(c *check) {
 		c.ready(orders)
 		total := 40 * c.h.Rounds
 		c.inserts("orders", total)
@@ -99,7 +99,7 @@ var sweeping = []promise{
 			c.Errorf("%d, want %d", n, total)
 		}
 	}},
-	{"sweeping/a run that is queued again stays", func(c *check) {
+	{"sweeping/a requeued run is kept", func(c *check) {
 		id := c.ended()[store.StateDead]
 		c.requeue(store.Filter{IDs: []int64{id}}, store.Cause{})
 		c.sweep(store.Retention{Dead: old}, 100)
@@ -107,7 +107,7 @@ var sweeping = []promise{
 			c.Error("the requeued run was deleted")
 		}
 	}},
-	{"sweeping/schedules and handlers that nobody has seen for Unseen", func(c *check) {
+	{"sweeping/schedules and handlers that no worker has registered for Unseen", func(c *check) {
 		c.register(true, []store.Handler{orders, mails}, daily, store.Schedule{Name: "hourly", Spec: "1"})
 		id := c.insert(store.NewRun{Handler: "orders"})
 		c.setHandler("awaited", store.Override{MaxConcurrency: ptr(1)})
@@ -143,7 +143,7 @@ var sweeping = []promise{
 		}
 		c.inState(id, store.StateQueued, 0)
 	}},
-	{"sweeping/a pause and a limit stay until they are changed", func(c *check) {
+	{"sweeping/pauses and overrides stay until they are changed", func(c *check) {
 		names := []string{"paused", "limited", "resumed", "reset", "over"}
 		var handlers []store.Handler
 		var schedules []store.Schedule

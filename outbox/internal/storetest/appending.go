@@ -72,7 +72,7 @@ var appending = []promise{
 		c.append(m)
 		same(c, c.due(request()).Messages[0].Message, m)
 	}},
-	{"append/an id is there once, in one transaction, in two, and with another payload", func(c *check) {
+	{"append/an ID is appended once, even by two transactions or with another payload", func(c *check) {
 		m := c.message("topic", "a'")
 		m.Headers = map[string]string{"trace": "1"}
 		other := m
@@ -119,7 +119,7 @@ var appending = []promise{
 		_ = tx.Rollback()
 		c.isDue(request())
 	}},
-	{"append/a message whose transaction is rolled back was never there", func(c *check) {
+	{"append/a message of a rolled-back transaction does not exist", func(c *check) {
 		tx := c.h.Begin(c.TB, c.Store)
 		m := c.message("topic", "a")
 		if fresh, _, err := c.Append(c.ctx, tx, m); err != nil || !fresh {
@@ -132,7 +132,7 @@ var appending = []promise{
 		c.append(m)
 		c.isDue(request(), "topica")
 	}},
-	{"append/many are there in their order, or none if one is there", func(c *check) {
+	{"append/many messages keep their order, and none is appended if one exists", func(c *check) {
 		old := c.message("topic", "old")
 		c.append(old)
 		var list []store.Message
@@ -176,7 +176,7 @@ var appending = []promise{
 			}
 		}
 	}},
-	{"append/a transaction sees what is pending and what it has appended", func(c *check) {
+	{"append/a transaction sees pending messages and its own", func(c *check) {
 		done, old := c.message("topic", "done"), c.message("topic", "old")
 		c.append(done, old)
 		c.isDue(request(), "topicdone", "topicold")
@@ -202,7 +202,7 @@ var appending = []promise{
 			}
 		})
 	}},
-	{"append/a transaction that is over is an error", func(c *check) {
+	{"append/a transaction that has ended is an error", func(c *check) {
 		tx := c.h.Begin(c.TB, c.Store)
 		if err := tx.Commit(); err != nil {
 			c.Fatal(err)

@@ -10,7 +10,7 @@ import (
 )
 
 var delivering = []promise{
-	{"due/in the order of the rows, at most Limit, and what the caller has is left out", func(c *check) {
+	{"due/in the order of the rows, at most Limit, without the caller's keys", func(c *check) {
 		c.keyed("a", "", "b", "a")
 		due := c.isDue(request(), "topica", "topic", "topicb", "topica")
 		if due.Layout != one || due.NextIn >= 0 {
@@ -27,7 +27,7 @@ var delivering = []promise{
 		r.IDs = []int64{due.Messages[1].Seq}
 		c.isDue(r, "topicb")
 	}},
-	{"due/a key in back-off holds back its later messages, and no other", func(c *check) {
+	{"due/a key in back-off delays only its own later messages", func(c *check) {
 		c.keyed("a", "a", "b", "", "")
 		c.ends("topica", store.OutcomeTransient)
 		due := c.isDue(request(), "topicb", "topic", "topic")
@@ -43,7 +43,7 @@ var delivering = []promise{
 			c.Errorf("the first message waits %v, want a minute", due.NextIn)
 		}
 	}},
-	{"due/a message whose wait is over is due before the later ones of its key", func(c *check) {
+	{"due/a message whose wait is over is due before later messages of its key", func(c *check) {
 		list := c.keyed("a", "a")
 		r := result(c.due(request()).Messages[0], store.OutcomeTransient)
 		r.RetryIn = 0
@@ -55,7 +55,7 @@ var delivering = []promise{
 		c.mark(result(due.Messages[0], store.OutcomeOK))
 		c.isDue(request(), "topica")
 	}},
-	{"due/a message whose topic has no sink waits, and so do the later ones of its key", func(c *check) {
+	{"due/a message whose topic has no sink waits, as do later messages of its key", func(c *check) {
 		c.append(c.message("known", "a"), c.message("unknown", "a"), c.message("known", "a"), c.message("known", "b"),
 			c.message("unknown", ""), c.message("known", ""))
 		r := request()
@@ -69,7 +69,7 @@ var delivering = []promise{
 		r.Topics = nil
 		c.isDue(r, "knowna", "unknowna", "knowna", "knownb", "unknown", "known")
 	}},
-	{"due/a message of a full topic waits, and so do the later ones of its key", func(c *check) {
+	{"due/a message of a full topic waits, as do later messages of its key", func(c *check) {
 		c.append(c.message("free", "a"), c.message("full", "a"), c.message("free", "a"), c.message("free", "b"),
 			c.message("full", ""), c.message("free", ""))
 		r := request()
@@ -83,7 +83,7 @@ var delivering = []promise{
 		r.FullTopics = []string{"free", "full"}
 		c.isDue(r)
 	}},
-	{"due/others are found behind a long queue of a full topic", func(c *check) {
+	{"due/other messages are found behind a long queue of a full topic", func(c *check) {
 		for i := range 300 {
 			c.append(c.message("full", []string{"", fmt.Sprint("key", i)}[i%2]))
 		}
@@ -108,7 +108,7 @@ var delivering = []promise{
 			c.Errorf("%q", found)
 		}
 	}},
-	{"due/while a message of a key is dead its later ones wait, if that is asked for", func(c *check) {
+	{"due/with StopOnDead, later messages of a key wait for a dead one", func(c *check) {
 		c.keyed("a", "b", "a", "b")
 		stop := request()
 		stop.StopOnDead = true
@@ -119,7 +119,7 @@ var delivering = []promise{
 		c.isDue(stop)
 		c.isDue(request(), "topica", "topicb")
 	}},
-	{"due/what another transaction commits later, with a lower number, is found", func(c *check) {
+	{"due/a message committed later with a lower number is found", func(c *check) {
 		if c.h.OneWriter {
 			return // two transactions cannot write at the same time
 		}
@@ -136,7 +136,7 @@ var delivering = []promise{
 		}
 		c.isDue(request(), "topicearly")
 	}},
-	{"due/an answer ends with payloads of DueBytes, and says that there is more", func(c *check) {
+	{"due/an answer ends when its payloads reach DueBytes, and says that there is more", func(c *check) {
 		large := func(key string, n int) (list []store.Message) {
 			for range n {
 				m := c.message("topic", key)
@@ -179,7 +179,7 @@ var delivering = []promise{
 			}
 		}
 	}},
-	{"due/others are found behind a long queue, whatever it waits for", func(c *check) {
+	{"due/other messages are found behind a long queue, no matter why it waits", func(c *check) {
 		queue := make([]store.Message, 300) // more than Due reads in row order
 		for i := range queue {
 			queue[i] = c.message("topic", "long")
@@ -260,9 +260,9 @@ var delivering = []promise{
 			c.Errorf("%d messages are due of a queue that no longer waits", len(due))
 		}
 	}},
-	{"due/behind a long queue a key does not wait for messages without one", found("a", "")},
-	{"due/behind a long queue messages without a key do not wait for keys", found("", "a", "b", "c")},
-	{"due/whether more of the keys is left is told", func(c *check) {
+	{"due/behind a long queue, a key does not wait for messages without a key", found("a", "")},
+	{"due/behind a long queue, messages without a key do not wait for keys", found("", "a", "b", "c")},
+	{"due/the answer says whether more messages of the keys are left", func(c *check) {
 		c.keyed("a", "b", "")
 		if due := c.isDue(request(), "topica", "topicb", "topic"); due.More {
 			c.Error("More is set, although all messages were returned")
@@ -284,7 +284,7 @@ var delivering = []promise{
 			}
 		}
 	}},
-	{"due/what waits behind one that was requeued is not waited for", func(c *check) {
+	{"due/NextIn ignores messages behind a requeued one", func(c *check) {
 		c.keyed("a", "a")
 		c.ends("topica", store.OutcomePermanent)
 		c.ends("topica", store.OutcomeTransient)
@@ -300,7 +300,7 @@ var delivering = []promise{
 			c.Errorf("the second message waits %v, want an hour", due.NextIn)
 		}
 	}},
-	{"due/each message is of one shard, and nobody gets any under another layout", func(c *check) {
+	{"due/each message belongs to one shard, and another layout gets none", func(c *check) {
 		var keys []string
 		for i := range 20 {
 			keys = append(keys, fmt.Sprint("key", i))

@@ -21,7 +21,7 @@ func (c *check) fails(payload string, took, mostLate time.Duration) store.Pendin
 }
 
 var failing = []promise{
-	{"failing/a message knows since when it fails, until it is requeued", func(c *check) {
+	{"failing/FailingSince is kept until the message is requeued", func(c *check) {
 		id := c.keyed("a")[0].ID
 		isOK := c.keyed("ok")[0].ID
 		c.ends("topicok", store.OutcomeOK)
@@ -57,7 +57,7 @@ var failing = []promise{
 			c.Errorf("%+v has failed", r)
 		}
 	}},
-	{"failing/time in which nobody has tried a message is none for which it fails", func(c *check) {
+	{"failing/time without attempts does not count as failing", func(c *check) {
 		const passes = 50 * time.Millisecond
 		ids := map[string]store.ID{}
 		for _, m := range c.keyed("late", "in time") {
@@ -81,7 +81,7 @@ var failing = []promise{
 				i.Failing, l.Failing)
 		}
 	}},
-	{"failing/of a message that fails for ever the first and the latest attempts are kept", func(c *check) {
+	{"failing/the first and the latest attempts of a message that keeps failing are kept", func(c *check) {
 		const kept = store.FirstAttempts + store.LastAttempts
 		id := c.keyed("a", "other")[0].ID
 		c.fails("topicother", 0, time.Hour)
@@ -109,7 +109,7 @@ var failing = []promise{
 			c.Errorf("%d attempts, want %d", m.Attempts, kept+2)
 		}
 	}},
-	{"failing/topics whose messages are tried again, the longest first, with the last error", func(c *check) {
+	{"failing/topics whose messages are retried, longest first, with the last error", func(c *check) {
 		topics := func() (list []store.FailingTopic) {
 			c.Helper()
 			c.call("Failing", func(ctx context.Context) (err error) { list, err = c.Failing(ctx); return err })

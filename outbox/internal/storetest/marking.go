@@ -11,7 +11,7 @@ import (
 )
 
 var marking = []promise{
-	{"mark/each outcome makes the state, and a row of history", func(c *check) {
+	{"mark/each outcome sets the state and adds a row of history", func(c *check) {
 		states := map[store.Outcome]store.State{store.OutcomeOK: store.StateDispatched,
 			store.OutcomePermanent: store.StateDead, store.OutcomeExhausted: store.StateDead,
 			store.OutcomeTransient: store.StatePending, store.OutcomeUnreadable: store.StateDead}
@@ -41,7 +41,7 @@ var marking = []promise{
 		}
 		c.isDue(request())
 	}},
-	{"mark/a result counts once, says so when it is repeated, and another's for the same attempt does not",
+	{"mark/a result counts once, even if repeated, and no other relay's result for the attempt counts",
 		func(c *check) {
 			list := c.keyed("a", "b")
 			a, b := c.pending("topica"), c.pending("topicb")
@@ -78,7 +78,7 @@ var marking = []promise{
 				c.Error(counted)
 			}
 		}},
-	{"mark/a result is one of its message, not of another that has the number of its row", func(c *check) {
+	{"mark/a result belongs to its message, not to another message with the same row number", func(c *check) {
 		m := c.keyed("a")[0]
 		a := c.pending("topica")
 		stranger := result(a, store.OutcomeTransient)
@@ -138,7 +138,7 @@ var marking = []promise{
 		wants("it was requeued", 0)
 		c.isDue(request(), "topica", "topicb")
 	}},
-	{"mark/of two relays that mark at once, in any order, each attempt counts for one", func(c *check) {
+	{"mark/if two relays mark at once, each attempt counts for one of them", func(c *check) {
 		var keys []string
 		for i := range 20 {
 			keys = append(keys, fmt.Sprint(i))

@@ -261,7 +261,7 @@ var operating = []promise{
 			c.Errorf("%+v", r)
 		}
 	}},
-	{"requeue/what is appended later has half of each answer, and keys are in order", func(c *check) {
+	{"requeue/messages appended later get half of each answer, and keys are in order", func(c *check) {
 		const many, limit = 150, 32
 		var list []store.Message
 		for i := range many {
@@ -318,7 +318,7 @@ var operating = []promise{
 			c.mark(results...)
 		}
 	}},
-	{"requeue/what is too old needs force, and nothing but what matches is touched", func(c *check) {
+	{"requeue/messages that are too old need force, and only matching messages change", func(c *check) {
 		list := c.dead("a", "b", "c")
 		c.keyed("d")
 		which := store.Filter{IDs: []store.ID{list[0].ID, list[1].ID}}
@@ -337,7 +337,7 @@ var operating = []promise{
 		}
 		c.isDue(request(), "topica", "topicb", "topicd")
 	}},
-	{"delete/only what is dead, with its attempts", func(c *check) {
+	{"delete/only dead messages, with their attempts", func(c *check) {
 		list := c.dead("a", "b", "c")
 		c.keyed("a")
 		if n := c.delete(store.Filter{IDs: []store.ID{list[0].ID}}); n != 1 {
@@ -357,7 +357,7 @@ var operating = []promise{
 			c.Errorf("%+v", attempts)
 		}
 	}},
-	{"sweep/what ended long ago, each state by its own retention, and at most limit", func(c *check) {
+	{"sweep/messages that ended long ago, by the retention of their state, at most limit", func(c *check) {
 		c.dead("a", "b")
 		c.keyed("c", "d", "e", "f", "waits")
 		for _, key := range []string{"c", "d", "e"} {
@@ -403,7 +403,7 @@ var operating = []promise{
 			c.Errorf("%+v", all)
 		}
 	}},
-	{"stats/what is pending, due, dead, and without a sink", func(c *check) {
+	{"stats/pending, due and dead messages, and messages without a sink", func(c *check) {
 		stats := func(stop bool, topics ...string) (s store.Stats) {
 			c.Helper()
 			c.call("Stats", func(ctx context.Context) (err error) { s, err = c.Stats(ctx, topics, stop); return err })
@@ -436,7 +436,7 @@ var operating = []promise{
 			c.Errorf("no topic has a sink: %+v", s)
 		}
 	}},
-	{"stats/a message is pending since it was requeued, and beside it another since it was appended", func(c *check) {
+	{"stats/a message is pending since it was appended or requeued", func(c *check) {
 		age := func() (d time.Duration) {
 			c.call("Stats", func(ctx context.Context) error {
 				s, err := c.Stats(ctx, nil, false)
