@@ -42,8 +42,8 @@ func (r *Relay) currentLayout() store.Layout {
 	return r.layout
 }
 
-// electAll takes part in the elections of the current layout, and then in those of each layout that
-// replaces it.
+// electAll takes part in the elections of the current layout, and then in the elections of each
+// layout that replaces it.
 func (r *Relay) electAll(ctx context.Context, session *dlock.Session) error {
 	for ctx.Err() == nil {
 		if err := r.elect(ctx, session, r.currentLayout()); err != nil {

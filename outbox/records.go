@@ -65,7 +65,7 @@ func (f Filter) inStore() store.Filter {
 	return s
 }
 
-// A Record is a message with its state, for operators. Its times are those of the database's clock.
+// A Record is a message with its state, for operators. Its times are by the database's clock.
 type Record struct {
 	Message
 	Seq           int64 // number of its row

@@ -11,10 +11,10 @@ import (
 // database/sql that numbers its parameters @p1, @p2 and so on, as microsoft/go-mssqldb does. It
 // does not call the server.
 //
-// SQLServer is EXPERIMENTAL: it has not been run against a server. Its statements, and those of its
-// locks (see sqllock.SQLServer), follow the documentation, and only their texts are tested. Run
-// your own tests before you rely on it, and tell us the results. It may change or be removed in any
-// release.
+// SQLServer is EXPERIMENTAL: it has not been run against a server. Its statements, and the
+// statements of its locks (see sqllock.SQLServer), follow the documentation, and only their texts
+// are tested. Run your own tests before you rely on it, and tell us the results. It may change or
+// be removed in any release.
 //
 // Until the transaction ends, Append and Inbox.Once lock not only their row but also the gap
 // between its neighbors in the index of IDs. Calls whose IDs fall into the same gap wait; in a

@@ -1,5 +1,5 @@
--- Releases those of the given locks that this session holds. Unlocking a lock that the session does
--- not hold would log a warning.
+-- Releases the given locks if this session holds them. Unlocking a lock that the session does not
+-- hold would log a warning.
 --
 -- $1 session, $2 keys
 WITH me AS MATERIALIZED (

@@ -14,8 +14,8 @@ func (s *Store) Notify(ctx context.Context) error {
 	})
 }
 
-// Listen implements store.Worker. Behind a PgBouncer in transaction mode, Listen may receive
-// nothing without noticing.
+// Listen implements store.Worker. Behind a PgBouncer in transaction mode, Listen may receive no
+// notifications and return no error.
 func (s *Store) Listen(ctx context.Context, woken func()) error {
 	conn, err := pgxkit.Connect(ctx, s.own.config)
 	if err != nil {

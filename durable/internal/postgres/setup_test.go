@@ -50,7 +50,7 @@ func TestSetUpThatIsWrong(t *testing.T) {
 	d.exec(t, "DROP TABLE durable_attempts, durable_runs, durable_handlers, durable_schedules, durable_migrations")
 	migrated("when all was dropped")
 
-	// The tables of an older version, and those of a newer version.
+	// The tables of an older version and of a newer version.
 	d.exec(t, "DELETE FROM durable_migrations WHERE version > 0")
 	migrated("of an older version")
 	d.exec(t, "ALTER TABLE durable_runs ADD COLUMN newer text")

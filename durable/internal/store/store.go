@@ -2,12 +2,12 @@
 // sqlite implement it, and so does package memory for tests. Package storetest checks that they
 // keep it.
 //
-// All instants are those of the database's clock, in whole microseconds. Every method is one
-// transaction, which is either committed or has no effect. After an error, the caller does not know
-// whether the transaction was committed. The caller may repeat the call, and nothing is done twice.
-// Methods return when their context ends. Errors do not have the prefix "durable:", which package
-// durable adds. An error matches dlock.ErrSetup if the database answers but is not set up
-// correctly: a table or a privilege is missing, or the tables are older than this version needs.
+// All instants are in whole microseconds of the database's clock. Every method is one transaction,
+// which is either committed or has no effect. After an error, the caller does not know whether the
+// transaction was committed. The caller may repeat the call, and nothing is done twice. Methods
+// return when their context ends. Errors do not have the prefix "durable:", which package durable
+// adds. An error matches dlock.ErrSetup if the database answers but is not set up correctly: a
+// table or a privilege is missing, or the tables are older than this version needs.
 package store
 
 import (
@@ -141,12 +141,12 @@ type Client interface {
 	// Filter.BeforeID for the next call, or 0 if there are no more.
 	Requeue(ctx context.Context, which Filter, by Cause, limit int) (n int, beforeID int64, err error)
 
-	// SetHandler changes the overrides of a handler, and SetSchedule those of a schedule. Neither
-	// has to be registered. Every claim after the call respects the overrides. The name "" stands
-	// for all handlers together, and only MaxConcurrency applies to it. If a schedule is already
-	// paused, a new pause keeps the beginning of the first. Resuming sets the end of the pause to
-	// now and keeps its beginning, so that ticks that came due during the pause still count as
-	// paused.
+	// SetHandler changes the overrides of a handler. SetSchedule changes the overrides of a
+	// schedule. Neither has to be registered. Every claim after the call respects the overrides.
+	// The name "" stands for all handlers together, and only MaxConcurrency applies to it. If a
+	// schedule is already paused, a new pause keeps the beginning of the first. Resuming sets the
+	// end of the pause to now and keeps its beginning, so that ticks that came due during the pause
+	// still count as paused.
 	SetHandler(ctx context.Context, name string, change Override) error
 	SetSchedule(ctx context.Context, name string, change Override) error
 

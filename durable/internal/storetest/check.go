@@ -349,7 +349,7 @@ func (c *check) near(what string, at, from time.Time) {
 	}
 }
 
-// pass waits until the database's clock has passed an instant.
+// pass waits until the database's clock is later than an instant.
 func (c *check) pass(at time.Time) {
 	c.Helper()
 	testkit.Eventually(c, testkit.Patience, "the database's clock goes on", func() bool { return c.now().After(at) })

@@ -131,9 +131,9 @@ func (s *Store) Due(ctx context.Context, r store.DueRequest) (due store.Due, err
 		if err != nil && len(due.Messages) == 0 && due.After == r.After {
 			return due, err
 		}
-		// The search has read only the first messages of each key, or those of the window. After an
-		// error there may also be more messages, but messages that were found must not wait for a
-		// slow search.
+		// The search has read only the first messages of each key, or the messages of the window.
+		// After an error there may also be more messages, but messages that were found must not
+		// wait for a slow search.
 		due.More = true
 	}
 	return due, nil

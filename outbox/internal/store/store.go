@@ -1,12 +1,11 @@
 // Package store is the contract between an outbox and its database. Package sqlstore implements it,
 // and so does package memory for tests in virtual time. Package storetest checks that they keep it.
 //
-// All instants are those of the database's clock, in whole microseconds. A method that does not
-// take the caller's transaction is one transaction, which is either committed or has no effect.
-// After an error, the caller does not know which, and may call again: nothing is done twice.
-// Methods return when their context ends. An error matches dlock.ErrSetup if the database answers
-// but is not set up correctly: a table or a privilege is missing, or the tables are older than this
-// version needs.
+// All instants are in whole microseconds of the database's clock. A method that does not take the
+// caller's transaction is one transaction, which is either committed or has no effect. After an
+// error, the caller does not know which, and may call again: nothing is done twice. Methods return
+// when their context ends. An error matches dlock.ErrSetup if the database answers but is not set
+// up correctly: a table or a privilege is missing, or the tables are older than this version needs.
 package store
 
 import (
