@@ -25,7 +25,7 @@
 		START TRANSACTION READ WRITE;
 
 -- name: create_acquire
--- Takes a free slot, one start of a tick if the request has a tick, and a slot of each further
+-- Takes a free slot, a start of the tick if the request has one, and a slot of each further
 -- semaphore, in one transaction.
 --
 -- A refusal comes from one snapshot and takes no lock. It writes only to make a schedule known, or
@@ -45,9 +45,9 @@ CREATE PROCEDURE {acquire}(
 	p_token VARBINARY(64),
 	p_ttl BIGINT,              -- microseconds
 	p_tick BIGINT,             -- microseconds since 1970, or NULL
-	p_max INT,                 -- starts allowed of this tick
+	p_max INT,                 -- allowed starts of this tick
 	p_missed BIGINT,           -- when this tick came due, if it was missed, microseconds since 1970, or NULL
-	p_schedule BIGINT,         -- of this tick
+	p_schedule BIGINT,         -- schedule of this tick
 	p_ahead BIGINT,            -- microseconds that a tick may be ahead of the clock
 	p_host VARBINARY(1020), p_pid BIGINT, p_tag VARBINARY(1020),
 	p_wait BIGINT,             -- milliseconds to wait for a lock
@@ -86,7 +86,7 @@ BEGIN
 	DECLARE v_log, v_believed VARBINARY(1664);
 	DECLARE v_records, v_record INT;
 	DECLARE v_rate, v_per, v_counted, v_end, v_bucket, v_rate_wait BIGINT;
-	DECLARE v_name, v_create VARBINARY(544); -- v_create: the name whose row with slot -1 is to be created
+	DECLARE v_name, v_create VARBINARY(544); -- v_create: the name whose row with slot -1 must be created
 	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
 	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
 
@@ -527,7 +527,7 @@ BEGIN
 			ITERATE attempt;
 		END IF;
 
-		-- 9. grant: the lease.
+		-- 9. grant: take the slot.
 		IF v_free = v_first THEN
 			SET v_fence = GREATEST(v_fence + 1, v_clock_us), v_previous_expired = v_expires > v_epoch;
 			UPDATE {table} FORCE INDEX (PRIMARY) SET lock_id = p_token, fence = v_fence, acquired_at = v_clock,
@@ -547,7 +547,7 @@ BEGIN
 				p_pid, CONVERT(p_tag USING utf8mb4));
 		END IF;
 
-		-- 10. record: the start of the tick, and how many slots were declared.
+		-- 10. record: count the start of the tick, and store the declared slots.
 		IF p_tick IS NOT NULL OR COALESCE(v_declared, 0) <> p_slots THEN
 			SET v_starts = CASE WHEN p_tick IS NULL THEN v_starts WHEN p_tick = v_tick THEN v_starts + 1 ELSE 1 END;
 			IF p_tick IS NOT NULL THEN

@@ -91,7 +91,7 @@ STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.resource_name = UNHEX(w.n)
 LIMIT 18446744073709551615 -- all rows, even if sql_select_limit is set
 
 -- name: create_revoke
--- Marks the lease of a slot as revoked if it is held with that fence. The first revocation wins: a
+-- Marks the lease of a slot as revoked if it is held with that fence. The first revocation stays; a
 -- second one changes nothing.
 CREATE PROCEDURE {revoke}(
 	p_resource VARBINARY(544),

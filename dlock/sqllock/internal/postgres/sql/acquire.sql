@@ -35,7 +35,7 @@ SET enable_mergejoin = off
 			END IF;
 
 -- name: create_acquire
--- Takes a free slot, one start of a tick if the request has a tick, and a slot of each further
+-- Takes a free slot, a start of the tick if the request has one, and a slot of each further
 -- semaphore, in one transaction.
 --
 -- A refusal comes from one statement on one snapshot and takes no lock that others wait for. It
@@ -51,13 +51,13 @@ SET enable_mergejoin = off
 -- over, because grants, releases and extensions lock rows only for a moment.
 CREATE OR REPLACE FUNCTION {acquire}(
 	p_resource text,
-	p_slots integer,      -- 0: a mutex
+	p_slots integer,      -- 0 for a mutex
 	p_token text,
 	p_ttl bigint,         -- µs
 	p_tick bigint,        -- µs since 1970, or null
-	p_max integer,        -- starts allowed of this tick
+	p_max integer,        -- allowed starts of this tick
 	p_missed bigint,      -- when this tick came due, if it was missed, µs since 1970, or null
-	p_schedule bigint,    -- of this tick
+	p_schedule bigint,    -- schedule of this tick
 	p_ahead bigint,       -- µs that a tick may be ahead of the clock
 	p_host text, p_pid bigint, p_tag text,
 	p_wait bigint,        -- ms to wait for a lock
@@ -108,7 +108,7 @@ DECLARE
 	v_slot integer;
 	v_fence bigint;
 	v_expired boolean;
-	v_full text;                -- the semaphore whose leases refuse the request
+	v_full text;                -- the semaphore that refuses the request
 	v_log text;                 -- the starts of a semaphore with a rate: see package startlog
 	v_logs text[];              -- the log of each further semaphore, with this start
 	v_records integer;
@@ -263,7 +263,8 @@ BEGIN
 			RETURN;
 		END IF;
 
-		-- 4. overrides: a pause, or a limit of 0. If they change the number of slots, read again.
+		-- 4. overrides: refuse during a pause or under a limit of 0. If they change the number of
+		-- slots, read again.
 		IF v_seen.overrides_version IS NOT NULL THEN
 			CASE
 				WHEN v_seen.paused_until > v_clock THEN
@@ -353,7 +354,7 @@ BEGIN
 		END IF;
 		v_ended := v_ended AND NOT v_skipped;
 
-		-- 7. delay: counted from the end of the last lease, in any slot.
+		-- 7. delay: measured from the end of the last lease in any slot.
 		IF p_delay IS NOT NULL THEN
 			SELECT max(greatest(l.expires_at, CASE WHEN l.released_at <= v_latest THEN l.released_at END))
 				+ p_delay * interval '1 microsecond' INTO v_over
@@ -365,7 +366,7 @@ BEGIN
 			END IF;
 		END IF;
 
-		-- 8. shared: the first further semaphore that has no free slot refuses the request.
+		-- 8. shared: the first further semaphore without a free slot refuses the request.
 		IF v_others > 0 THEN
 			v_logs := '{}';
 			FOR v_other IN
@@ -576,7 +577,7 @@ BEGIN
 			CONTINUE;
 		END;
 
-		-- 10. record: the start of the tick, and how many slots were declared.
+		-- 10. record: count the start of the tick, and store the declared slots.
 		IF p_tick IS NULL AND p_slots IS DISTINCT FROM v_seen.slots AND v_seen.head IS NOT NULL THEN
 			-- If that row is locked, a later grant stores the number of slots.
 			PERFORM FROM {table} AS h WHERE h.resource_name = p_resource AND h.slot = -1 FOR UPDATE SKIP LOCKED;
@@ -600,7 +601,7 @@ BEGIN
 				slots = p_slots;
 		END IF;
 		IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
-			-- a grant must survive a crash of the server, and a failover
+			-- A grant must survive a crash of the server and a failover.
 			PERFORM set_config('synchronous_commit', 'on', true);
 		END IF;
 		o_reason := 'ok'; o_also := v_also::text;

@@ -114,7 +114,7 @@ $tickslot$;
 SELECT {inspect}($1::text, $2::boolean, $3::bigint)
 
 -- name: create_revoke
--- Marks the lease of a slot as revoked if it is held with that fence. The first revocation wins: a
+-- Marks the lease of a slot as revoked if it is held with that fence. The first revocation stays; a
 -- second one changes nothing.
 CREATE OR REPLACE FUNCTION {revoke}(p_resource text, p_slot integer, p_fence bigint, p_origin text, p_wait bigint,
 	OUT o_held boolean)

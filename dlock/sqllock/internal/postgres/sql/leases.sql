@@ -101,7 +101,7 @@ BEGIN
 	-- If a slot is unknown, the acquire may still be running: wait for it.
 	PERFORM pg_advisory_xact_lock(hashtextextended('tickslot token ' || x.t, 0))
 	FROM (SELECT y.t FROM json_to_recordset(p_grants::json) AS y(s integer, t text) WHERE y.s = -1 ORDER BY y.t) AS x;
-	-- A crash of the server may undo a release: then the lease ends with its TTL.
+	-- A crash of the server may undo a release. The lease then ends with its TTL.
 	PERFORM set_config('synchronous_commit', 'off', true);
 	LOOP
 		WITH wanted AS (

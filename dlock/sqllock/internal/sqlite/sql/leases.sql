@@ -13,8 +13,8 @@ RETURNING resource_name, lock_id,
 		AND head.slot = -1), 0), revoked
 
 -- name: release
--- Ends each lease that its token still holds. The row stays: it stores the fence and the last
--- holder.
+-- Ends each lease that its token still holds. The row stays, because it stores the fence and the
+-- last holder.
 UPDATE {table} SET expires_at = 0, released_at = {now}
 FROM (SELECT json_extract(value, '$.n') AS n, json_extract(value, '$.s') AS s, json_extract(value, '$.t') AS t
 	FROM json_each(?1)) AS wanted
@@ -24,7 +24,7 @@ RETURNING resource_name, lock_id,
 		AND head.slot = -1), 0), 0, NULL
 
 -- name: mark_succeeded
--- Stores that a grant of name ?1 was released as succeeded.
+-- Records that a grant of name ?1 was released as succeeded.
 UPDATE {table} SET succeeded_at = {now} WHERE resource_name = ?1 AND slot = -1
 
 -- name: list

@@ -85,7 +85,7 @@ BEGIN
 			asked_at = CASE WHEN @missed > @clock_us + @ahead THEN @clock_us ELSE @missed END
 		WHERE resource_name = @resource AND slot = -1;
 END
--- 4. overrides: a pause, or a limit of 0.
+-- 4. overrides: refuse during a pause or under a limit of 0.
 ELSE IF @paused > @clock OR @limit = 0 OR @missed < DATEDIFF_BIG(MICROSECOND, '1970-01-01', @paused)
 	OR @missed < DATEDIFF_BIG(MICROSECOND, '1970-01-01', @resumed)
 	SELECT @reason = 'paused', @origin = CASE
@@ -128,7 +128,7 @@ BEGIN
 			host_name = @host, process_id = @pid, process_tag = @tag, @slot = slot,
 			@before = expires_at -- the old value
 		WHERE resource_name = @resource AND slot = @first AND expires_at <= SYSUTCDATETIME();
-	-- A new slot, or one whose row was deleted.
+	-- This is a new slot, or one whose row was deleted.
 	IF @slot IS NULL
 	BEGIN
 		SELECT @slot = MIN(free.slot) FROM (
@@ -150,7 +150,7 @@ BEGIN
 	ELSE
 	BEGIN
 		SET @reason = 'ok';
-		-- 10. record: the start of the tick, and how many slots were declared.
+		-- 10. record: count the start of the tick, and store the declared slots.
 		IF @tick IS NOT NULL
 			SELECT @claimer = @host, @claimer_pid = @pid, @claimer_tag = @tag;
 		IF @head IS NULL

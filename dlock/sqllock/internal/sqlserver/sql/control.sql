@@ -26,7 +26,7 @@ IF NOT EXISTS (SELECT 1 FROM {table} WHERE resource_name = @resource AND slot = 
 UPDATE {table} SET
 	overrides_version = CASE WHEN overrides_version >= @clock_us THEN overrides_version + 1 ELSE @clock_us END,
 	paused_until = CASE
-		-- DATEADD takes an int
+		-- DATEADD takes an int.
 		WHEN @pause > 0 THEN DATEADD(MICROSECOND, @pause % 1000000, DATEADD(SECOND, @pause / 1000000, @clock))
 		-- not the clock: if it is ahead and is set back, that would be a pause again
 		WHEN @pause = 0 AND paused_until > @clock THEN NULL
@@ -76,7 +76,7 @@ SELECT COALESCE(@known, N'[]');
 
 -- name: revoke
 -- Marks the lease of slot @p2 as revoked by the origin @p4 if it is held with fence @p3. The first
--- revocation wins: a second one changes nothing.
+-- revocation stays; a second one changes nothing.
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET LOCK_TIMEOUT {wait};
