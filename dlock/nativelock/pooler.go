@@ -15,7 +15,8 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// errNotOurs reports a pooler that assigns each transaction or statement to any server connection.
+// errNotOurs reports a pooler that may give each transaction or statement a different server
+// connection.
 var errNotOurs = fmt.Errorf("nativelock: %w: a pooler shares server connections among its clients (PgBouncer with "+
 	"pool_mode=transaction or statement), "+
 	"and native locks need one of their own: connect directly to the server, or through a pool "+

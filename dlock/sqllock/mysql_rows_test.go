@@ -161,7 +161,7 @@ func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 		g.Succeeded = i%2 == 0
 		grants = append(grants, g)
 	}
-	const locked, name = 4, "a4" // whose success must be recorded
+	const locked, name = 4, "a4" // its success must be recorded
 	for what, rows := range map[string][]string{"slot": {"slot = 0"}, "slot and name": {"slot = 0", "slot = -1"},
 		"name": {"slot = -1"}, "range": {"slot <= 0"}} {
 		other.exec("START TRANSACTION")
