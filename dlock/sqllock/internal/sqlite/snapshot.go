@@ -248,8 +248,8 @@ func (w window) of(n int) (before, last int) {
 	return before, min(before+windowSize, n-1)
 }
 
-// shorten makes leases that were renewed while the clock was ahead end one TTL from now. Starts that
-// were recorded then count from now on. If shorten fails, the next refusal repeats it.
+// shorten makes leases that were renewed while the clock was ahead end one TTL from now. Starts
+// that were recorded then count from now on. If shorten fails, the next refusal repeats it.
 func (d *DB) shorten(ctx context.Context, look []snapshot, c store.AcquireParams) {
 	for i, l := range look {
 		if l.renewed > l.now+ahead {
