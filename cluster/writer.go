@@ -23,7 +23,7 @@ type writer struct {
 	writing  sync.Mutex
 	offset   time.Duration   // of this host's clock, as last measured
 	detail   json.RawMessage // as stored; nil if the store may not have it
-	runsWait bool            // because the last batch had a detail
+	runsWait bool            // runs wait, because the last batch had a detail
 	// The Number of the last batch if it got no answer, otherwise 0.
 	asked int64
 

@@ -41,7 +41,7 @@ type Store struct {
 	fault  error // in the options
 	closed atomic.Bool
 
-	reloaded atomic.Int64 // when failed last reloaded the Cluster's map, in ns
+	reloaded atomic.Int64 // last reload of the Cluster's map by failed, in ns
 }
 
 var _ cluster.Store = (*Store)(nil)
