@@ -21,7 +21,7 @@
 // The command line, traces and gRPC health are separate modules: cmd/tickslot, oteltickslot and
 // health/grpchealth.
 //
-// docs/guarantees.md lists the promises and their limits, and docs/architecture.md describes how the
+// docs/guarantees.md lists the promises and their limits. docs/architecture.md describes how the
 // parts work together.
 //
 // [service]: https://pkg.go.dev/github.com/tickslot/tickslot/service
