@@ -47,7 +47,7 @@ type matrix struct {
 	left  map[string]int // kills left per role in the short form
 }
 
-// A kill is before or after a statement.
+// A kill ends a process before or after a statement.
 type kill struct {
 	role, at    string
 	after, busy bool

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Fails when a busy machine is assumed: a call that is a second over its bound passes although the
-// machine was not late.
+// Fails when every machine counts as busy: a call that is a second over its bound passes although
+// the machine was not late.
 func TestCallOverItsBoundIsFound(t *testing.T) {
 	t.Parallel()
 	const bound = 300 * time.Millisecond
