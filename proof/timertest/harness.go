@@ -36,7 +36,8 @@ type Store struct {
 	Open func(t testing.TB) dlock.DistributedLock
 
 	// Down makes the namespace's server unreachable for all its clients, and Up makes it reachable
-	// again. Only the tests of I7 and I12 call them. If nil, the suite makes the clients' calls hang.
+	// again. Only the tests of I7 and I12 call them. If nil, the suite makes the clients' calls
+	// hang.
 	Down, Up func()
 }
 
