@@ -176,7 +176,8 @@ func TestCountingRunsTakesNoCall(t *testing.T) {
 			for range 60 {
 				for i := range 20 {
 					if runs {
-						h.RecordRun(cluster.Run{Timer: fmt.Sprint("timer", i), Outcome: "ok"})
+						h.RecordRun(cluster.Run{Timer: fmt.Sprint("timer", i), Outcome: "ok",
+							Took: time.Duration(i*i) * time.Millisecond}) // of many bins
 					}
 				}
 				time.Sleep(10 * time.Second)

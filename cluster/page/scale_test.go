@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,8 +19,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A fleet of 200 hosts with 1,000 timers each is shown within 100 ms, and costs as many calls to
-// stores as a small one.
+// A fleet of 200 hosts with 1,000 timers each, with charts of a day and of a month, is shown within
+// 100 ms, and costs as many calls to stores as a small one.
 //
 // Fails when a page reads a host or a timer at a time, or goes through all hosts for each timer.
 func TestALargeFleetIsShownSoon(t *testing.T) {
@@ -43,12 +44,16 @@ func TestALargeFleetIsShownSoon(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	writeHistory(t, f)
 	f.has("hosts?q=host-199", "host-199/1/x")
+	f.has("timer?name=timer-7", `<path class="p95"`)
+	f.has("?chart=month", "within a month: 148")
 	limit := 100 * time.Millisecond
 	if testkit.RaceDetector {
 		limit *= 10
 	}
-	for _, target := range []string{"", "timers", "timers?q=99", "timer?name=timer-7", "hosts", "leases", "leaders",
+	for _, target := range []string{"", "timers", "timers?q=99", "timer?name=timer-7",
+		"timer?name=timer-7&chart=month", "?chart=month", "hosts", "leases", "leaders",
 		"events"} {
 		calls := f.rows.calls.Load() + f.locks.calls.Load()
 		best, worst := time.Hour, time.Duration(0)
@@ -69,6 +74,40 @@ func TestALargeFleetIsShownSoon(t *testing.T) {
 			t.Errorf("%q costs %d calls", target, calls)
 		}
 		t.Logf("%q: %v to %v, %d calls", target, best, worst, calls)
+	}
+}
+
+// writeHistory writes how the runs of all timers ended: a day and a month of buckets of one timer
+// and of the fleet, each with a thousand runs of five bins.
+func writeHistory(t *testing.T, f *fleet) {
+	t.Helper()
+	b := cluster.Batch{Number: 1, Host: &cluster.Heartbeat{TTL: time.Hour,
+		Holder: dlock.Holder{Host: "host-0", PID: 1, ID: "x"}}}
+	for i := range 1000 {
+		r := cluster.TimerRecord{Last: cluster.Run{Timer: fmt.Sprint("timer-", i), Outcome: "ok",
+			EndedAgo: time.Minute}, SucceededAgo: new(time.Minute), Outcomes: strings.Repeat("eo", 15)}
+		if i%100 == 0 {
+			r.Last.Outcome, r.Last.Err, r.SucceededAgo = "error", "no paper", nil
+			r.Failures, r.FailingFor, r.FailedAgo = 7, time.Hour, time.Minute
+		}
+		b.Timers = append(b.Timers, r)
+	}
+	for _, span := range []struct{ width, length time.Duration }{
+		{cluster.FineBucket, cluster.FineRetention}, {cluster.CoarseBucket, cluster.CoarseRetention}} {
+		for ago := time.Duration(0); ago < span.length; ago += span.width {
+			for bin := range 6 {
+				timer := "timer-7"
+				if bin == 0 {
+					timer = ""
+				}
+				b.Buckets = append(b.Buckets, cluster.Bucket{Timer: timer, Interval: span.width, Ago: ago, Bin: bin,
+					Runs: 200, Failed: bin, Took: time.Duration(200*bin) * time.Millisecond,
+					LongestTook: time.Duration(2*bin) * time.Millisecond})
+			}
+		}
+	}
+	if _, err := f.rows.Write(t.Context(), b); err != nil {
+		t.Fatal(err)
 	}
 }
 
