@@ -202,8 +202,9 @@ var rules = []rule{
 		"internal/sqlkit", "internal/sqlmigrate", "internal/startlog"},
 		"a database is added, or taken out, as one folder: it knows neither a worker nor another database, and its " +
 			"user brings the driver"},
-	{"durable/internal/store", []string{"internal/flow"}, "it is the seam: a database implements it without knowing a worker, and a worker " +
-		"calls it without knowing a database"},
+	{"durable/internal/store", []string{"internal/flow"},
+		"it is the seam: a database implements it without knowing a worker, and a worker " +
+			"calls it without knowing a database"},
 	{"durable/internal/storetest", []string{"durable/internal/store", "internal/flow", "internal/retention",
 		"internal/testkit"},
 		"every database runs it on itself, so it must know none"},
@@ -225,15 +226,17 @@ var rules = []rule{
 		"it knows no relay; its user brings the driver, and on Postgres functions of pgx, which sends a transaction " +
 			"as a whole and has LISTEN"},
 	{"proof/crash", nil, "all of it is tests"},
-	{"outbox/internal/store", []string{"internal/flow"}, "it is the seam: a database implements it without knowing a relay, and a relay " +
-		"calls it without knowing a database"},
+	{"outbox/internal/store", []string{"internal/flow"},
+		"it is the seam: a database implements it without knowing a relay, and a relay " +
+			"calls it without knowing a database"},
 	{"outbox/internal/storetest", []string{"internal/flow", "outbox/internal/store", "internal/testkit"},
 		"every database runs it on itself, so it must know none"},
 	{"outbox/internal/kit", []string{"dlock", "dlock/driver", "outbox/internal/store"},
 		"outbox sets its functions and outboxtest calls them, so it can import neither"},
 	{"outbox/outboxtest", []string{"dlock/memlock", "outbox", "outbox/internal/kit", "outbox/internal/memory",
 		"internal/testkit"}, "the tests of a stranger use it, and must not link a database"},
-	{"outbox/internal/memory", []string{"internal/flow", "outbox/internal/store"}, "it stands in for a database, and knows none"},
+	{"outbox/internal/memory", []string{"internal/flow", "outbox/internal/store"},
+		"it stands in for a database, and knows none"},
 	{"internal/loop", nil, "whatever polls a store may use it, so it must know none of them"},
 	{"internal/leasestate", []string{"dlock/driver", "internal/startlog"},
 		"stores that decide in Go share it, so it must know none of them"},

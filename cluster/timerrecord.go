@@ -55,8 +55,8 @@ type TimerRecord struct {
 type Bucket struct {
 	Timer    string // "" for all timers of the fleet together
 	Interval time.Duration
-	// Bin is 1 for runs of up to 1 ms. Each higher bin reaches twice as far as the one before it. 0:
-	// runs of any length, as for the fleet.
+	// Bin is 1 for runs of up to 1 ms. Each higher bin reaches twice as far as the one before it.
+	// 0: runs of any length, as for the fleet.
 	Bin int
 	// Ago is an instant within the bucket. In a Batch it is how long ago the bucket's middle was,
 	// negative if that has yet to come; in an answer, how long ago the bucket began.

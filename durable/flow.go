@@ -12,8 +12,8 @@ const FlowInterval = flow.Interval
 
 // A Flow is how many runs of each handler were created and ended when, within the last six hours.
 type Flow struct {
-	// From is since when all are counted. It is later than six hours ago if that is more than 30,000
-	// runs.
+	// From is since when all are counted. It is later than six hours ago if there were more than
+	// 30,000 runs since then.
 	From   time.Time
 	Until  time.Time   // when they were counted, by the database's clock
 	Counts []FlowCount // the oldest first; intervals in which nothing happened are left out

@@ -73,8 +73,8 @@ const FlowInterval = flow.Interval
 // A Flow is how many messages of each topic were appended and ended when, within the last six
 // hours.
 type Flow struct {
-	// From is since when all are counted. It is later than six hours ago if that is more than 30,000
-	// messages.
+	// From is since when all are counted. It is later than six hours ago if there were more than
+	// 30,000 messages since then.
 	From   time.Time
 	Until  time.Time   // when they were counted, by the database's clock
 	Counts []FlowCount // the oldest first; intervals in which nothing happened are left out

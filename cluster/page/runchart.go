@@ -95,8 +95,9 @@ func chartOf(buckets []cluster.HistoryBucket, span chartSpan, c *clock) runChart
 		span.within, all.Runs, all.Failed, counts.Top)
 	times.Text = fmt.Sprintf("How long runs took, by when they ended, within %s: %s", span.within, tookText(all))
 	r.P50Took, r.P95Took = all.TookPercentile(50), all.TookPercentile(95)
-	counts.Layers = []pagekit.Layer{{Class: "ran"}, {Class: "failed"}}                 // a single failure is drawn over the others
-	times.Layers = []pagekit.Layer{{Class: "longest"}, {Class: "p95"}, {Class: "p50"}} // each is drawn over the one before
+	// Each is drawn over the one before it: a single failure over the others.
+	counts.Layers = []pagekit.Layer{{Class: "ran"}, {Class: "failed"}}
+	times.Layers = []pagekit.Layer{{Class: "longest"}, {Class: "p95"}, {Class: "p50"}}
 	for i, b := range shown {
 		if b.Runs == 0 {
 			continue

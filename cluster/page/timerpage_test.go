@@ -56,7 +56,8 @@ var p50Bars = regexp.MustCompile(`<path class="p50" d="M\d+ 80v-8h1v8zM\d+ 80v-8
 
 // The overview and the page of a timer draw how many runs ended when and how many of them failed,
 // by five minutes for a day and by the hour for a month, with a tooltip for each and all of it in
-// words. The page of a timer draws p50, p95 and the longest run beside it. What has never been read is said to be unknown, and not that there was nothing.
+// words. The page of a timer draws p50, p95 and the longest run beside it. What has never been read
+// is said to be unknown, and not that there was nothing.
 //
 // Fails when chartOf leaves out a bucket or takes those of another width, when a chart takes those
 // of all timers for one, and when an error of the registry is not shown.

@@ -5,8 +5,8 @@
 //		Sections: []page.Section{durablepage.New(store)}})
 //
 // All viewers share the result of a read for a second: three calls to the database for the list,
-// one for a run. The chart needs two more, at most every 15 s. Errors are shown to everybody who may read the page, payloads to those with
-// page.Access.Payloads.
+// one for a run. The chart needs two more, at most every 15 s. Errors are shown to everybody who
+// may read the page, payloads to those with page.Access.Payloads.
 package durablepage
 
 import (

@@ -72,11 +72,13 @@ func TestHandlersThatFailAreSaidToBeFailing(t *testing.T) {
 	run("busy", strings.Split(strings.Repeat("fine ", 35), " ")[:35]...)
 	run("busy", "x")
 	run("busy", "fine")
-	ann.WaitForTexts("durable", "3 in a row", "no &lt;script&gt;", `aria-label="of the last 4 runs that ended 3 failed"`,
+	ann.WaitForTexts("durable", "3 in a row", "no &lt;script&gt;",
+		`aria-label="of the last 4 runs that ended 3 failed"`,
 		`aria-label="of the last 30 runs that ended 1 failed"`,
 		`<rect x="0" width="3" height="16" class="ran"/><rect x="4" width="3" height="16" class="failed"/>`)
 	ann = pagetest.NewClient(t, durablepage.New(store)) // which has not counted yet
-	ann.WaitForTexts("durable", "<h2 id=\"backlog\">Backlog</h2>", "> 0 queued or running now<", "> 41 queued<", "> 41 ended<",
+	ann.WaitForTexts("durable", "<h2 id=\"backlog\">Backlog</h2>", "> 0 queued or running now<", "> 41 queued<",
+		"> 41 ended<",
 		`aria-label="How many runs were queued, upwards, and ended, downwards, within `)
 	ann.WaitForTexts("durable?handler=mail", "Backlog of <bdi>mail</bdi>", "> 4 queued<", "> 4 ended<")
 	ann.WaitForTexts("", "The handler mail has failed for ", "3 runs in a row: no &lt;script&gt;")
@@ -88,7 +90,8 @@ func TestHandlersThatFailAreSaidToBeFailing(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 	now := time.Now()
-	if h := handlers[1]; h.FailingFrom.Before(h.SucceededAt) || h.EndedAt.Before(h.FailingFrom) || h.EndedAt.After(now) {
+	if h := handlers[1]; h.FailingFrom.Before(h.SucceededAt) || h.EndedAt.Before(h.FailingFrom) ||
+		h.EndedAt.After(now) {
 		t.Errorf("%+v", h)
 	}
 	stop()

@@ -9,8 +9,8 @@
 // one. If messages have been pending for long, the overview reads which topics fail, too: one. The
 // table of topics is outbox.Outbox.Topics, a statement for each topic, at most every 5 s. The chart
 // reads the backlog and the topics once more and counts messages, which is one statement, at most
-// every 15 s. Errors are shown to everybody who may read the page, payloads and headers to those with
-// page.Access.Payloads.
+// every 15 s. Errors are shown to everybody who may read the page, payloads and headers to those
+// with page.Access.Payloads.
 package outboxpage
 
 import (

@@ -68,9 +68,11 @@ func TestTopicsThatFailAreSaidToBeFailing(t *testing.T) {
 	ann.WaitForTexts("outbox", ">mail<", "failing</span>", "3 in a row: <bdi class=\"err\">no &lt;script&gt;",
 		`aria-label="of the last 4 messages that ended 3 failed"`,
 		`aria-label="of the last 30 messages that ended 0 failed"`, ">2 <small>for ")
-	ann.WaitForTexts("outbox", "<h2 id=\"backlog\">Backlog</h2>", "> 2 pending now<", "> 47 appended<", "> 45 ended<",
+	ann.WaitForTexts("outbox", "<h2 id=\"backlog\">Backlog</h2>", "> 2 pending now<", "> 47 appended<",
+		"> 45 ended<",
 		`aria-label="How many messages were pending, within `)
-	ann.WaitForTexts("outbox?topic=slow", "Backlog of <bdi>slow</bdi>", "> 2 pending now<", "> 2 appended<", "> 0 ended<")
+	ann.WaitForTexts("outbox?topic=slow", "Backlog of <bdi>slow</bdi>", "> 2 pending now<", "> 2 appended<",
+		"> 0 ended<")
 	ann.WaitForTexts("", "Outbox: topic &#34;mail&#34; has failed for ", "3 dead messages in a row: no &lt;script&gt;")
 	topics, err := box.Topics(t.Context())
 	if err != nil || len(topics) != 3 {

@@ -143,7 +143,8 @@ func (s *Store) Stats(ctx context.Context, unseen time.Duration) (store.Stats, e
 // handlers calls begin, and then each for every handler that has a row or a run. The Stats that it
 // returns lack ByHandler. More statements are executed in the same call.
 func (s *Store) handlers(ctx context.Context, from source, unseen time.Duration, begin func(),
-	each func(r store.HandlerRow, registered bool, oldest time.Time), more ...statement) (stats store.Stats, err error) {
+	each func(r store.HandlerRow, registered bool, oldest time.Time), more ...statement) (stats store.Stats,
+	err error) {
 	err = s.call(ctx, from, func() []statement {
 		begin()
 		return append([]statement{{s.texts["list_handlers"], []any{unseen.Microseconds()}, func(rows pgx.Rows) error {

@@ -479,8 +479,8 @@ type HandlerRow struct {
 type HandlerHistory struct {
 	EndedAt     time.Time // the run that ended last; zero: none is kept
 	SucceededAt time.Time // the last success; zero: none is kept
-	// Failures is how many runs failed after it: those that are dead, and those that are tried again
-	// and were claimed after it. Of each sort no more than MaxFailures are counted.
+	// Failures is how many runs failed after it: those that are dead, and those that are tried
+	// again and were claimed after it. Of each sort no more than MaxFailures are counted.
 	Failures     int64
 	FailingSince time.Time // the first of their attempts that failed began, or SucceededAt if that is later
 	LastError    string    // of one of them, preferably of one that is tried again

@@ -78,7 +78,8 @@ var operating = []promise{
 			m := c.message(topic, "")
 			c.append(m)
 			if topic != "waits" {
-				c.ends(string(m.Payload), map[string]store.Outcome{"ok": store.OutcomeOK, "dead": store.OutcomePermanent}[topic])
+				c.ends(string(m.Payload), map[string]store.Outcome{"ok": store.OutcomeOK,
+					"dead": store.OutcomePermanent}[topic])
 			}
 		}
 		sums := map[string][2]int64{}
@@ -90,7 +91,8 @@ var operating = []promise{
 			for _, n := range f.Counts {
 				s := sums[n.Name]
 				sums[n.Name] = [2]int64{s[0] + n.In, s[1] + n.Out}
-				if n.At.After(f.Until) || f.Until.Sub(n.At) > 2*flow.Interval || !n.At.Equal(n.At.Truncate(flow.Interval)) {
+				if n.At.After(f.Until) || f.Until.Sub(n.At) > 2*flow.Interval ||
+					!n.At.Equal(n.At.Truncate(flow.Interval)) {
 					c.Errorf("%+v, until %v", n, f.Until)
 				}
 			}

@@ -46,7 +46,8 @@ func TestEveryListInEachFormat(t *testing.T) {
 		Events: []cluster.Event{{ID: "e", Kind: cluster.EventOperator, Name: hostile, Holder: h, Text: hostile}}})
 	has(t, url, "pause report --for 1h --by ann --force")
 	for _, command := range []string{"timers ls", "hosts ls", "slots ls", "leases ls", "leaders ls", "runs ls",
-		"durable ls", "durable handlers", "durable schedules", "dead ls", "outbox ls", "outbox topics", "events ls", "explain report",
+		"durable ls", "durable handlers", "durable schedules", "dead ls", "outbox ls", "outbox topics", "events ls",
+		"explain report",
 		"doctor --calls 1"} {
 		read := map[string]any{}
 		for _, format := range []string{"table", "wide", "json", "yaml"} {

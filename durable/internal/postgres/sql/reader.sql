@@ -110,7 +110,8 @@ ORDER BY a.name COLLATE "C"
 -- $1: the number of outcomes, $2: the most failures of a sort. Only the last runs of each handler
 -- are read, however many have ended or wait.
 SELECT h.name, ended.at, s.at, coalesce(ended.outcomes, ''), dead.n + retried.n + running.n,
-	greatest(s.at, least(dead.since, retried.since, running.since)), coalesce(running.error, retried.error, dead.error, '')
+	greatest(s.at, least(dead.since, retried.since, running.since)),
+	coalesce(running.error, retried.error, dead.error, '')
 FROM {handlers} AS h
 LEFT JOIN LATERAL (
 	SELECT r.finished_at AS at FROM {runs} AS r
@@ -139,14 +140,16 @@ CROSS JOIN LATERAL (
 	) AS r
 ) AS dead
 CROSS JOIN LATERAL (
-	SELECT count(*) AS n, min(r.failing_since) AS since, (array_agg(r.last_error ORDER BY r.claimed_at DESC))[1] AS error
+	SELECT count(*) AS n, min(r.failing_since) AS since,
+		(array_agg(r.last_error ORDER BY r.claimed_at DESC))[1] AS error
 	FROM (
 		SELECT * FROM {runs} AS r WHERE r.handler = h.name AND r.state = 'queued' AND r.failing_since IS NOT NULL
 		ORDER BY r.failing_since DESC LIMIT $2::bigint
 	) AS r WHERE r.claimed_at >= coalesce(s.at, '-infinity')
 ) AS retried
 CROSS JOIN LATERAL ( -- when the attempt before the current one began is not known
-	SELECT count(*) AS n, min(r.failing_since) AS since, (array_agg(r.last_error ORDER BY r.claimed_at DESC))[1] AS error
+	SELECT count(*) AS n, min(r.failing_since) AS since,
+		(array_agg(r.last_error ORDER BY r.claimed_at DESC))[1] AS error
 	FROM (
 		SELECT * FROM {runs} AS r WHERE r.handler = h.name AND r.state = 'running' LIMIT $2::bigint
 	) AS r WHERE r.failing_since >= coalesce(s.at, '-infinity')

@@ -52,7 +52,8 @@ ended AS MATERIALIZED (
 failed AS MATERIALIZED (
 	SELECT * FROM (
 		SELECT 2 AS place, coalesce(failing_since, finished_at) AS since, finished_at AS at, last_error FROM {runs}
-		WHERE handler = ?1 AND state = 'dead' AND finished_at IS NOT NULL AND finished_at > coalesce((SELECT at FROM s), -1)
+		WHERE handler = ?1 AND state = 'dead' AND finished_at IS NOT NULL
+			AND finished_at > coalesce((SELECT at FROM s), -1)
 		ORDER BY finished_at LIMIT ?3)
 	UNION ALL
 	SELECT 1, failing_since, claimed_at, last_error FROM (

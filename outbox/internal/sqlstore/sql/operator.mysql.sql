@@ -37,17 +37,22 @@ SELECT ROW_COUNT();
 
 -- name: topics_kept
 -- Topics that have a message. One step for each topic, however many messages it has.
-{bounded} SELECT {hint} DISTINCT m.topic FROM {messages} AS m FORCE INDEX (ended) ORDER BY m.topic LIMIT {most_topics}
+{bounded} SELECT {hint} DISTINCT m.topic FROM {messages} AS m FORCE INDEX (ended)
+	ORDER BY m.topic LIMIT {most_topics}
 
 -- name: topic_history
 -- How the messages of a topic ended that did so last, and in the last row how many are pending.
 {bounded} SELECT {hint} * FROM (
-	SELECT m.state, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', m.finished_at) AS ended, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', m.failing_since) AS since, CAST(m.last_error AS BINARY) AS error, 1 AS n FROM {messages} AS m FORCE INDEX (ended)
+	SELECT m.state, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', m.finished_at) AS ended,
+		TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', m.failing_since) AS since,
+		CAST(m.last_error AS BINARY) AS error, 1 AS n FROM {messages} AS m FORCE INDEX (ended)
 	WHERE m.topic = {topic} AND m.state = 'dispatched' AND m.finished_at IS NOT NULL
 	ORDER BY m.finished_at DESC LIMIT {outcomes}) AS u
 UNION ALL
 SELECT * FROM (
-	SELECT m.state, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', m.finished_at), TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', m.failing_since), CAST(m.last_error AS BINARY), 1 FROM {messages} AS m FORCE INDEX (ended)
+	SELECT m.state, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', m.finished_at),
+		TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', m.failing_since),
+		CAST(m.last_error AS BINARY), 1 FROM {messages} AS m FORCE INDEX (ended)
 	WHERE m.topic = {topic} AND m.state = 'dead' AND m.finished_at IS NOT NULL
 	ORDER BY m.finished_at DESC LIMIT {outcomes}) AS r
 UNION ALL
@@ -55,18 +60,25 @@ SELECT 'pending', NULL, NULL, '', (SELECT count(*) FROM (SELECT 1 AS one FROM {m
 	WHERE m.topic = {topic} AND m.state = 'pending' LIMIT {most}) AS o)
 
 -- name: flow
--- {most} newest messages, and as many of each state that ended last, are counted by {width} µs. The last
--- row has only the time.
-{bounded} SELECT {hint} 'in', o.topic, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', o.created_at) DIV {width} AS n, COUNT(*) AS c, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS at
+-- {most} newest messages, and as many of each state that ended last, are counted by {width} µs. The
+-- last row has only the time.
+{bounded} SELECT {hint} 'in', o.topic,
+	TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', o.created_at) DIV {width} AS n, COUNT(*) AS c,
+	TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS at
 FROM (SELECT m.topic, m.created_at FROM {messages} AS m ORDER BY m.seq DESC LIMIT {most}) AS o
-WHERE o.created_at > UTC_TIMESTAMP(6) - INTERVAL {span} MICROSECOND GROUP BY o.topic, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', o.created_at) DIV {width}
+WHERE o.created_at > UTC_TIMESTAMP(6) - INTERVAL {span} MICROSECOND GROUP BY 2, 3
 UNION ALL
-SELECT 'dispatched', o.topic, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', o.finished_at) DIV {width} AS n, COUNT(*) AS c, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS at
-FROM (SELECT m.topic, m.finished_at FROM {messages} AS m WHERE m.state = 'dispatched' AND m.finished_at IS NOT NULL ORDER BY m.finished_at DESC LIMIT {most}) AS o
-WHERE o.finished_at > UTC_TIMESTAMP(6) - INTERVAL {span} MICROSECOND GROUP BY o.topic, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', o.finished_at) DIV {width}
+SELECT 'dispatched', o.topic,
+	TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', o.finished_at) DIV {width} AS n, COUNT(*) AS c,
+	TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS at
+FROM (SELECT m.topic, m.finished_at FROM {messages} AS m
+	WHERE m.state = 'dispatched' AND m.finished_at IS NOT NULL ORDER BY m.finished_at DESC LIMIT {most}) AS o
+WHERE o.finished_at > UTC_TIMESTAMP(6) - INTERVAL {span} MICROSECOND GROUP BY 2, 3
 UNION ALL
-SELECT 'dead', o.topic, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', o.finished_at) DIV {width} AS n, COUNT(*) AS c, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS at
-FROM (SELECT m.topic, m.finished_at FROM {messages} AS m WHERE m.state = 'dead' AND m.finished_at IS NOT NULL ORDER BY m.finished_at DESC LIMIT {most}) AS o
-WHERE o.finished_at > UTC_TIMESTAMP(6) - INTERVAL {span} MICROSECOND GROUP BY o.topic, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', o.finished_at) DIV {width}
+SELECT 'dead', o.topic, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', o.finished_at) DIV {width}
+	AS n, COUNT(*) AS c, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS at
+FROM (SELECT m.topic, m.finished_at FROM {messages} AS m WHERE m.state = 'dead' AND m.finished_at IS NOT NULL
+	ORDER BY m.finished_at DESC LIMIT {most}) AS o
+WHERE o.finished_at > UTC_TIMESTAMP(6) - INTERVAL {span} MICROSECOND GROUP BY 2, 3
 UNION ALL
 SELECT 'now', '', 0, 0, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))

@@ -60,12 +60,15 @@ WHERE t.topic IS NOT NULL ORDER BY t.topic LIMIT {most_topics}
 -- name: topic_history
 -- How the messages of a topic ended that did so last, and in the last row how many are pending.
 SELECT * FROM (
-	SELECT m.state, (extract(epoch FROM m.finished_at) * 1000000)::bigint AS ended, (extract(epoch FROM m.failing_since) * 1000000)::bigint AS since, m.last_error AS error, 1 AS n FROM {messages} AS m
+	SELECT m.state, (extract(epoch FROM m.finished_at) * 1000000)::bigint AS ended,
+		(extract(epoch FROM m.failing_since) * 1000000)::bigint AS since, m.last_error AS error, 1 AS n
+		FROM {messages} AS m
 	WHERE m.topic = {topic} AND m.state = 'dispatched' AND m.finished_at IS NOT NULL
 	ORDER BY m.finished_at DESC LIMIT {outcomes}) AS u
 UNION ALL
 SELECT * FROM (
-	SELECT m.state, (extract(epoch FROM m.finished_at) * 1000000)::bigint, (extract(epoch FROM m.failing_since) * 1000000)::bigint, m.last_error, 1 FROM {messages} AS m
+	SELECT m.state, (extract(epoch FROM m.finished_at) * 1000000)::bigint,
+		(extract(epoch FROM m.failing_since) * 1000000)::bigint, m.last_error, 1 FROM {messages} AS m
 	WHERE m.topic = {topic} AND m.state = 'dead' AND m.finished_at IS NOT NULL
 	ORDER BY m.finished_at DESC LIMIT {outcomes}) AS r
 UNION ALL
@@ -73,18 +76,23 @@ SELECT 'pending', NULL, NULL, '', (SELECT count(*) FROM (SELECT 1 AS one FROM {m
 	WHERE m.topic = {topic} AND m.state = 'pending' LIMIT {most}) AS o)
 
 -- name: flow
--- {most} newest messages, and as many of each state that ended last, are counted by {width} µs. The last
--- row has only the time.
-SELECT 'in', o.topic, floor(extract(epoch FROM o.created_at) * 1000000 / {width})::bigint AS n, COUNT(*) AS c, (extract(epoch FROM pg_catalog.statement_timestamp()) * 1000000)::bigint AS at
+-- {most} newest messages, and as many of each state that ended last, are counted by {width} µs. The
+-- last row has only the time.
+SELECT 'in', o.topic, floor(extract(epoch FROM o.created_at) * 1000000 / {width})::bigint AS n, COUNT(*) AS c,
+	(extract(epoch FROM pg_catalog.statement_timestamp()) * 1000000)::bigint AS at
 FROM (SELECT m.topic, m.created_at FROM {messages} AS m ORDER BY m.seq DESC LIMIT {most}) AS o
-WHERE o.created_at > pg_catalog.statement_timestamp() - {span} * interval '1 microsecond' GROUP BY o.topic, floor(extract(epoch FROM o.created_at) * 1000000 / {width})::bigint
+WHERE o.created_at > pg_catalog.statement_timestamp() - {span} * interval '1 microsecond' GROUP BY 2, 3
 UNION ALL
-SELECT 'dispatched', o.topic, floor(extract(epoch FROM o.finished_at) * 1000000 / {width})::bigint AS n, COUNT(*) AS c, (extract(epoch FROM pg_catalog.statement_timestamp()) * 1000000)::bigint AS at
-FROM (SELECT m.topic, m.finished_at FROM {messages} AS m WHERE m.state = 'dispatched' AND m.finished_at IS NOT NULL ORDER BY m.finished_at DESC LIMIT {most}) AS o
-WHERE o.finished_at > pg_catalog.statement_timestamp() - {span} * interval '1 microsecond' GROUP BY o.topic, floor(extract(epoch FROM o.finished_at) * 1000000 / {width})::bigint
+SELECT 'dispatched', o.topic, floor(extract(epoch FROM o.finished_at) * 1000000 / {width})::bigint
+	AS n, COUNT(*) AS c, (extract(epoch FROM pg_catalog.statement_timestamp()) * 1000000)::bigint AS at
+FROM (SELECT m.topic, m.finished_at FROM {messages} AS m
+	WHERE m.state = 'dispatched' AND m.finished_at IS NOT NULL ORDER BY m.finished_at DESC LIMIT {most}) AS o
+WHERE o.finished_at > pg_catalog.statement_timestamp() - {span} * interval '1 microsecond' GROUP BY 2, 3
 UNION ALL
-SELECT 'dead', o.topic, floor(extract(epoch FROM o.finished_at) * 1000000 / {width})::bigint AS n, COUNT(*) AS c, (extract(epoch FROM pg_catalog.statement_timestamp()) * 1000000)::bigint AS at
-FROM (SELECT m.topic, m.finished_at FROM {messages} AS m WHERE m.state = 'dead' AND m.finished_at IS NOT NULL ORDER BY m.finished_at DESC LIMIT {most}) AS o
-WHERE o.finished_at > pg_catalog.statement_timestamp() - {span} * interval '1 microsecond' GROUP BY o.topic, floor(extract(epoch FROM o.finished_at) * 1000000 / {width})::bigint
+SELECT 'dead', o.topic, floor(extract(epoch FROM o.finished_at) * 1000000 / {width})::bigint
+	AS n, COUNT(*) AS c, (extract(epoch FROM pg_catalog.statement_timestamp()) * 1000000)::bigint AS at
+FROM (SELECT m.topic, m.finished_at FROM {messages} AS m WHERE m.state = 'dead' AND m.finished_at IS NOT NULL
+	ORDER BY m.finished_at DESC LIMIT {most}) AS o
+WHERE o.finished_at > pg_catalog.statement_timestamp() - {span} * interval '1 microsecond' GROUP BY 2, 3
 UNION ALL
 SELECT 'now', '', 0, 0, (extract(epoch FROM pg_catalog.statement_timestamp()) * 1000000)::bigint

@@ -51,7 +51,8 @@ WHERE t.topic IS NOT NULL ORDER BY t.topic LIMIT {most_topics}
 -- name: topic_history
 -- How the messages of a topic ended that did so last, and in the last row how many are pending.
 SELECT * FROM (
-	SELECT m.state, m.finished_at AS ended, m.failing_since AS since, m.last_error AS error, 1 AS n FROM {messages} AS m
+	SELECT m.state, m.finished_at AS ended, m.failing_since AS since, m.last_error AS error, 1 AS n
+		FROM {messages} AS m
 	WHERE m.topic = {topic} AND m.state = 'dispatched' AND m.finished_at IS NOT NULL
 	ORDER BY m.finished_at DESC LIMIT {outcomes}) AS u
 UNION ALL
@@ -64,18 +65,20 @@ SELECT 'pending', NULL, NULL, '', (SELECT count(*) FROM (SELECT 1 AS one FROM {m
 	WHERE m.topic = {topic} AND m.state = 'pending' LIMIT {most}) AS o)
 
 -- name: flow
--- {most} newest messages, and as many of each state that ended last, are counted by {width} µs. The last
--- row has only the time.
+-- {most} newest messages, and as many of each state that ended last, are counted by {width} µs. The
+-- last row has only the time.
 SELECT 'in', o.topic, o.created_at / {width} AS n, COUNT(*) AS c, {now} AS at
 FROM (SELECT m.topic, m.created_at FROM {messages} AS m ORDER BY m.seq DESC LIMIT {most}) AS o
-WHERE o.created_at > {now} - {span} GROUP BY o.topic, o.created_at / {width}
+WHERE o.created_at > {now} - {span} GROUP BY 2, 3
 UNION ALL
 SELECT 'dispatched', o.topic, o.finished_at / {width} AS n, COUNT(*) AS c, {now} AS at
-FROM (SELECT m.topic, m.finished_at FROM {messages} AS m WHERE m.state = 'dispatched' AND m.finished_at IS NOT NULL ORDER BY m.finished_at DESC LIMIT {most}) AS o
-WHERE o.finished_at > {now} - {span} GROUP BY o.topic, o.finished_at / {width}
+FROM (SELECT m.topic, m.finished_at FROM {messages} AS m
+	WHERE m.state = 'dispatched' AND m.finished_at IS NOT NULL ORDER BY m.finished_at DESC LIMIT {most}) AS o
+WHERE o.finished_at > {now} - {span} GROUP BY 2, 3
 UNION ALL
 SELECT 'dead', o.topic, o.finished_at / {width} AS n, COUNT(*) AS c, {now} AS at
-FROM (SELECT m.topic, m.finished_at FROM {messages} AS m WHERE m.state = 'dead' AND m.finished_at IS NOT NULL ORDER BY m.finished_at DESC LIMIT {most}) AS o
-WHERE o.finished_at > {now} - {span} GROUP BY o.topic, o.finished_at / {width}
+FROM (SELECT m.topic, m.finished_at FROM {messages} AS m WHERE m.state = 'dead' AND m.finished_at IS NOT NULL
+	ORDER BY m.finished_at DESC LIMIT {most}) AS o
+WHERE o.finished_at > {now} - {span} GROUP BY 2, 3
 UNION ALL
 SELECT 'now', '', 0, 0, {now}

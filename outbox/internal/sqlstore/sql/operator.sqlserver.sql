@@ -50,12 +50,14 @@ SELECT DISTINCT TOP ({most_topics}) m.topic FROM {messages} AS m ORDER BY m.topi
 -- How the messages of a topic ended that did so last, and in the last row how many are pending.
 {begin}
 SELECT * FROM (
-	SELECT TOP ({outcomes}) m.state, DATEDIFF_BIG(MICROSECOND, '1970-01-01', m.finished_at) AS ended, DATEDIFF_BIG(MICROSECOND, '1970-01-01', m.failing_since) AS since, m.last_error AS error, 1 AS n
+	SELECT TOP ({outcomes}) m.state, DATEDIFF_BIG(MICROSECOND, '1970-01-01', m.finished_at) AS ended,
+		DATEDIFF_BIG(MICROSECOND, '1970-01-01', m.failing_since) AS since, m.last_error AS error, 1 AS n
 	FROM {messages} AS m WHERE m.topic = {topic} AND m.state = 'dispatched' AND m.finished_at IS NOT NULL
 	ORDER BY m.finished_at DESC) AS u
 UNION ALL
 SELECT * FROM (
-	SELECT TOP ({outcomes}) m.state, DATEDIFF_BIG(MICROSECOND, '1970-01-01', m.finished_at) AS ended, DATEDIFF_BIG(MICROSECOND, '1970-01-01', m.failing_since) AS since, m.last_error AS error, 1 AS n
+	SELECT TOP ({outcomes}) m.state, DATEDIFF_BIG(MICROSECOND, '1970-01-01', m.finished_at) AS ended,
+		DATEDIFF_BIG(MICROSECOND, '1970-01-01', m.failing_since) AS since, m.last_error AS error, 1 AS n
 	FROM {messages} AS m WHERE m.topic = {topic} AND m.state = 'dead' AND m.finished_at IS NOT NULL
 	ORDER BY m.finished_at DESC) AS r
 UNION ALL
@@ -63,19 +65,27 @@ SELECT 'pending', NULL, NULL, N'', (SELECT COUNT_BIG(*) FROM (SELECT TOP ({most}
 	WHERE m.topic = {topic} AND m.state = 'pending') AS o);
 
 -- name: flow
--- {most} newest messages, and as many of each state that ended last, are counted by {width} µs. The last
--- row has only the time.
+-- {most} newest messages, and as many of each state that ended last, are counted by {width} µs. The
+-- last row has only the time.
 {begin}
-SELECT 'in', o.topic, DATEDIFF_BIG(MICROSECOND, '1970-01-01', o.created_at) / {width} AS n, COUNT(*) AS c, DATEDIFF_BIG(MICROSECOND, '1970-01-01', SYSUTCDATETIME()) AS at
+SELECT 'in', o.topic, DATEDIFF_BIG(MICROSECOND, '1970-01-01', o.created_at) / {width} AS n, COUNT(*) AS c,
+	DATEDIFF_BIG(MICROSECOND, '1970-01-01', SYSUTCDATETIME()) AS at
 FROM (SELECT TOP ({most}) m.topic, m.created_at FROM {messages} AS m ORDER BY m.seq DESC) AS o
-WHERE o.created_at > DATEADD(second, -{span} / 1000000, SYSUTCDATETIME()) GROUP BY o.topic, DATEDIFF_BIG(MICROSECOND, '1970-01-01', o.created_at) / {width}
+WHERE o.created_at > DATEADD(second, -{span} / 1000000, SYSUTCDATETIME()) GROUP BY o.topic,
+	DATEDIFF_BIG(MICROSECOND, '1970-01-01', o.created_at) / {width}
 UNION ALL
-SELECT 'dispatched', o.topic, DATEDIFF_BIG(MICROSECOND, '1970-01-01', o.finished_at) / {width} AS n, COUNT(*) AS c, DATEDIFF_BIG(MICROSECOND, '1970-01-01', SYSUTCDATETIME()) AS at
-FROM (SELECT TOP ({most}) m.topic, m.finished_at FROM {messages} AS m WHERE m.state = 'dispatched' AND m.finished_at IS NOT NULL ORDER BY m.finished_at DESC) AS o
-WHERE o.finished_at > DATEADD(second, -{span} / 1000000, SYSUTCDATETIME()) GROUP BY o.topic, DATEDIFF_BIG(MICROSECOND, '1970-01-01', o.finished_at) / {width}
+SELECT 'dispatched', o.topic, DATEDIFF_BIG(MICROSECOND, '1970-01-01', o.finished_at) / {width}
+	AS n, COUNT(*) AS c, DATEDIFF_BIG(MICROSECOND, '1970-01-01', SYSUTCDATETIME()) AS at
+FROM (SELECT TOP ({most}) m.topic, m.finished_at FROM {messages} AS m
+	WHERE m.state = 'dispatched' AND m.finished_at IS NOT NULL ORDER BY m.finished_at DESC) AS o
+WHERE o.finished_at > DATEADD(second, -{span} / 1000000, SYSUTCDATETIME()) GROUP BY o.topic,
+	DATEDIFF_BIG(MICROSECOND, '1970-01-01', o.finished_at) / {width}
 UNION ALL
-SELECT 'dead', o.topic, DATEDIFF_BIG(MICROSECOND, '1970-01-01', o.finished_at) / {width} AS n, COUNT(*) AS c, DATEDIFF_BIG(MICROSECOND, '1970-01-01', SYSUTCDATETIME()) AS at
-FROM (SELECT TOP ({most}) m.topic, m.finished_at FROM {messages} AS m WHERE m.state = 'dead' AND m.finished_at IS NOT NULL ORDER BY m.finished_at DESC) AS o
-WHERE o.finished_at > DATEADD(second, -{span} / 1000000, SYSUTCDATETIME()) GROUP BY o.topic, DATEDIFF_BIG(MICROSECOND, '1970-01-01', o.finished_at) / {width}
+SELECT 'dead', o.topic, DATEDIFF_BIG(MICROSECOND, '1970-01-01', o.finished_at) / {width} AS n, COUNT(*) AS c,
+	DATEDIFF_BIG(MICROSECOND, '1970-01-01', SYSUTCDATETIME()) AS at
+FROM (SELECT TOP ({most}) m.topic, m.finished_at FROM {messages} AS m
+	WHERE m.state = 'dead' AND m.finished_at IS NOT NULL ORDER BY m.finished_at DESC) AS o
+WHERE o.finished_at > DATEADD(second, -{span} / 1000000, SYSUTCDATETIME()) GROUP BY o.topic,
+	DATEDIFF_BIG(MICROSECOND, '1970-01-01', o.finished_at) / {width}
 UNION ALL
 SELECT 'now', 0x, 0, 0, DATEDIFF_BIG(MICROSECOND, '1970-01-01', SYSUTCDATETIME());
