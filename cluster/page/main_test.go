@@ -34,8 +34,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A counted registry counts calls, and fails if it should.
 type counted struct {
 	cluster.Store
-	calls atomic.Int64
-	down  atomic.Bool
+	calls  atomic.Int64
+	down   atomic.Bool
+	change atomic.Pointer[func(*cluster.Rows)] // changes what is read; nil: nothing does
 }
 
 func (c *counted) Read(ctx context.Context, q cluster.Query) (cluster.Rows, error) {
@@ -43,7 +44,11 @@ func (c *counted) Read(ctx context.Context, q cluster.Query) (cluster.Rows, erro
 	if c.down.Load() {
 		return cluster.Rows{}, fmt.Errorf("the registry is down")
 	}
-	return c.Store.Read(ctx, q)
+	rows, err := c.Store.Read(ctx, q)
+	if change := c.change.Load(); change != nil {
+		(*change)(&rows)
+	}
+	return rows, err
 }
 
 func (c *counted) Runs(ctx context.Context, timer string) ([]cluster.Run, error) {

@@ -150,6 +150,7 @@ func (o *outage) Text(now time.Time) string {
 	if o.Works != "" {
 		text += " " + o.Works + "."
 	}
+	text += " Bring it back: no process needs a restart."
 	return text
 }
 

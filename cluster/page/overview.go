@@ -111,10 +111,25 @@ func (r *reading) storeNotices() (list []Notice) {
 		list = append(list, urgent("timers", "A store did not answer: %v", r.unknown))
 	}
 	if others := r.OtherEnvironments; len(others) > 0 {
-		list = append(list, urgent("hosts", "Hosts of other environments share this registry: %s. Give each "+
-			"environment a table or prefix of its own.", strings.Join(others, ", ")))
+		list = append(list, urgent("hosts", "Hosts of other environments share this registry: %s%s. Give each "+
+			"environment a table or prefix of its own.", strings.Join(others, ", "), r.strangersSince(others)))
 	}
 	return list
+}
+
+// strangersSince says when the first host of these environments started.
+func (r *reading) strangersSince(environments []string) string {
+	var first time.Time
+	for _, h := range r.Snapshot.Hosts {
+		if h.State.Live() && slices.Contains(environments, h.Environment) &&
+			(first.IsZero() || h.StartedAt.Before(first)) {
+			first = h.StartedAt
+		}
+	}
+	if first.IsZero() {
+		return ""
+	}
+	return ", the first since " + strings.TrimSuffix(r.clock().ago(first), " ago")
 }
 
 // storeLoops are the kinds of loops that fail because a store does not answer.
@@ -131,29 +146,30 @@ func (r *reading) hostNotices(c *clock) (list []Notice) {
 		link := URL("hosts", "q", h.Holder.String())
 		switch {
 		case h.State == cluster.HostSuspect:
-			list = append(list, urgent(link, "%s is silent: its last heartbeat was %s.", h.Holder, c.ago(h.SeenAt)))
+			list = append(list, urgent(link, "%s is silent: its last heartbeat was %s. It hangs, or does not reach the "+
+				"store: look at its log, and restart it if it stays silent.", h.Holder, c.ago(h.SeenAt)))
 		case h.State == cluster.HostGone && !h.Left:
 			list = append(list, urgent(link, "%s is gone without having stopped in good order: its last heartbeat was "+
-				"%s.%s", h.Holder, c.ago(h.SeenAt), stillHeld(s, h, c)))
+				"%s.%s It was killed, or is cut off from the store: start it again if nothing has.", h.Holder,
+				c.ago(h.SeenAt), stillHeld(s, h, c)))
 		case h.State == cluster.HostRefused:
-			list = append(list, urgent(link, "%s is of environment %s and was refused: it takes no work. Its last "+
-				"heartbeat was %s. Its log says what to do.", h.Holder, h.Environment, c.ago(h.SeenAt)))
+			list = append(list, urgent(link, "%s is of environment %s and was refused: it takes no work. It started "+
+				"%s. Give its environment a store or prefix of its own.", h.Holder, h.Environment, c.ago(h.StartedAt)))
 		}
 		if !h.State.Live() {
 			continue
 		}
 		versions[h.AppVersion+" (tickslot "+h.Version+")"] = true
 		if h.ClockOffset.Abs() > clockAlarm {
-			list = append(list, notable(link, "The clock of %s is %s off the store's.", h.Holder,
-				pagekit.Took(h.ClockOffset)))
+			list = append(list, notable(link, "The clock of %s is %s off the store's, as of its last heartbeat %s: set "+
+				"it, by NTP for instance.", h.Holder, pagekit.Took(h.ClockOffset), c.ago(h.SeenAt)))
 		}
 		for _, loop := range h.Runners {
 			if r.outage != nil && slices.Contains(storeLoops, loop.Kind) {
 				continue
 			}
 			if loop.Err != "" || loop.State == "stuck" {
-				list = append(list, urgent(link, "%s on %s: %s: %s", strings.TrimSpace(loop.Kind+" "+loop.Name),
-					h.Holder, loop.State, loop.Err))
+				list = append(list, urgent(link, "%s", loopText(h, loop, c)))
 			}
 		}
 	}
@@ -161,6 +177,19 @@ func (r *reading) hostNotices(c *clock) (list []Notice) {
 		list = append(list, notable("hosts", "Hosts run %d different versions.", len(versions)))
 	}
 	return list
+}
+
+// loopText says what is wrong with a loop of a host, for how long, and what to do about it.
+func loopText(h cluster.Host, loop cluster.RunnerDetail, c *clock) string {
+	name, state := strings.TrimSpace(loop.Kind+" "+loop.Name), loop.State
+	if !loop.ChangedAt.IsZero() {
+		state += " for " + pagekit.Took(max(0, c.since(loop.ChangedAt)))
+	}
+	todo := "its log says more."
+	if slices.Contains(storeLoops, loop.Kind) {
+		todo = "check the way from that host to the store."
+	}
+	return fmt.Sprintf("%s on %s: %s: %s: %s", name, h.Holder, state, strings.TrimRight(loop.Err, ". "), todo)
 }
 
 // stillHeld says what a host that is gone seems to hold.
@@ -181,7 +210,8 @@ func stillHeld(s *cluster.Snapshot, h cluster.Host, c *clock) string {
 }
 
 // timerNotices are about timers. outage: their store does not answer.
-func timerNotices(rows []timerRow, outage bool, c *clock) (list []Notice) {
+func timerNotices(s *cluster.Snapshot, rows []timerRow, outage bool, c *clock) (list []Notice) {
+	newest := newestText(s, c)
 	for _, r := range rows {
 		link, local := URL("timer", "name", r.Name), r.Local
 		switch {
@@ -199,19 +229,44 @@ func timerNotices(rows []timerRow, outage bool, c *clock) (list []Notice) {
 			}
 		}
 		if len(r.Differ) > 0 {
-			list = append(list, notable(link, "Hosts differ in the limit of %s: %s.", r.Name, r.differText()))
+			list = append(list, notable(link, "Hosts differ in the limit of %s: %s. %sFinish the deploy, or set one limit "+
+				"for all hosts.", r.Name, r.differText(), newest))
 		}
 		if local == nil {
 			continue
 		}
 		if local.ScheduleError != "" {
-			list = append(list, urgent(link, "%s has no next tick: %s", r.Name, local.ScheduleError))
+			list = append(list, urgent(link, "%s has no next tick: its schedule fails: %s. %s Fix the schedule: it is "+
+				"asked again after a minute, then less often.", r.Name, strings.TrimRight(local.ScheduleError, ". "),
+				lastStart(local, c)))
 		}
 		if local.StoreFault != "" {
 			list = append(list, urgent(link, "%s does not run: %s", r.Name, local.StoreFault))
 		}
 	}
 	return list
+}
+
+// newestText says which host started last: since then hosts may differ.
+func newestText(s *cluster.Snapshot, c *clock) string {
+	var newest *cluster.Host
+	for i := range s.Hosts {
+		if h := &s.Hosts[i]; h.State.Live() && (newest == nil || h.StartedAt.After(newest.StartedAt)) {
+			newest = h
+		}
+	}
+	if newest == nil {
+		return ""
+	}
+	return fmt.Sprintf("The newest, %s, started %s. ", newest.Holder.Host, c.ago(newest.StartedAt))
+}
+
+// lastStart says when a timer last started a run here.
+func lastStart(t *timer.TimerStatus, c *clock) string {
+	if t.LastRunAt.IsZero() {
+		return "No run has started on this host."
+	}
+	return "Its last run on this host started " + c.ago(t.LastRunAt) + "."
 }
 
 // differText says which limits hosts have.

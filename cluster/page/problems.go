@@ -21,7 +21,7 @@ const maxAtOnce = 100
 type problem struct {
 	Name   string    // of the timer that fails for longest
 	More   int       // others that fail for the same cause
-	Since  time.Time // zero: it is not known
+	Since  time.Time // when the first of the runs in a row failed, or the last one succeeded; zero: not known
 	Failed int       // in a row
 	Err    string
 	Row    timerRow
@@ -57,6 +57,9 @@ func problemsOf(read *reading) (list []problem) {
 		}
 		p := problem{Name: r.Name, Since: r.FailingSince, Failed: r.Failed, Row: r, Why: mask.Text(text),
 			names: []string{r.Name}}
+		if p.Failed == 0 {
+			p.Since = r.succeededAt()
+		}
 		if r.Last != nil && !r.Last.Succeeded() {
 			p.Err = r.Last.Err
 		}
@@ -95,6 +98,32 @@ func problemsOf(read *reading) (list []problem) {
 		}
 	}
 	return list
+}
+
+// succeededAt returns when the timer last succeeded, as far as is known; zero: it is not.
+func (t timerRow) succeededAt() (at time.Time) {
+	if t.Local != nil {
+		at = t.Local.LastSuccessAt
+	}
+	if h := t.fleet.History; h != nil && h.SucceededAt.After(at) {
+		at = h.SucceededAt
+	}
+	return at
+}
+
+// CancelURL is that of the page which asks whether to cancel the run that is in progress for
+// longest; "": none is.
+func (p problem) CancelURL() string {
+	oldest := slotBox{}
+	for _, box := range p.Row.Slots {
+		if box.CancelID() != "" && (oldest.Lease == nil || box.Lease.AcquiredAt.Before(oldest.Lease.AcquiredAt)) {
+			oldest = box
+		}
+	}
+	if p.More > 0 || p.Failed > 0 || oldest.Lease == nil {
+		return ""
+	}
+	return URL("confirm", "action", "cancelrun", "name", p.Name, "id", oldest.CancelID())
 }
 
 func cutText(text string, most int) string {
