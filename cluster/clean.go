@@ -13,17 +13,26 @@ import (
 
 // Maximum lengths of users' texts in bytes. Stores have columns of limited length.
 const (
-	maxNameLen = 255
-	maxTextLen = 500
+	maxNameLen  = 255
+	maxTextLen  = 500
+	maxStackLen = 4 << 10
 )
 
 // clean returns a text that any store accepts: valid UTF-8, without control characters (Postgres
 // rejects NUL), and at most maxLen bytes long.
-func clean(s string, maxLen int) string {
+func clean(s string, maxLen int) string { return cleaned(s, maxLen, unicode.IsControl) }
+
+// cleanLines is like clean, but keeps the ends of lines and tabs.
+func cleanLines(s string, maxLen int) string {
+	return cleaned(s, maxLen, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' })
+}
+
+// cleaned replaces the characters for which bad is true by spaces.
+func cleaned(s string, maxLen int, bad func(rune) bool) string {
 	s = strings.ToValidUTF8(s, "�")
-	if strings.ContainsFunc(s, unicode.IsControl) {
+	if strings.ContainsFunc(s, bad) {
 		s = strings.Map(func(r rune) rune {
-			if unicode.IsControl(r) {
+			if bad(r) {
 				return ' '
 			}
 			return r

@@ -206,6 +206,9 @@ func (p *pending) addRun(r Run, at time.Time) {
 		p.sent = max(0, p.sent-1)
 		p.dropped.runs++
 	}
+	if len(p.runs) >= MaxBatch {
+		r.Stack = "" // so that runs that wait during an outage stay small
+	}
 	p.seq++
 	p.runs = append(p.runs, pendingRun{r, at, p.seq})
 	if len(p.runs) >= MaxBatch { // more would take several batches

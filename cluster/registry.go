@@ -161,6 +161,7 @@ func (r *Registry) RecordRun(run Run) {
 	run.Holder = cleanHolder(run.Holder)
 	run.Timer, run.Outcome = clean(run.Timer, maxNameLen), clean(run.Outcome, maxKindLen)
 	run.Err, run.By = clean(mask.Text(run.Err), maxTextLen), clean(run.By, maxTextLen)
+	run.Stack = cleanLines(mask.Text(run.Stack), maxStackLen)
 	run.Tick = cleanInstant(run.Tick)
 	endedAt := time.Now().Add(-run.EndedAgo)
 	run.EndedAgo = 0

@@ -152,10 +152,11 @@ func (h HistoryRun) MarshalJSON() ([]byte, error) {
 		Took      jsonSeconds `json:"took"`
 		Outcome   string      `json:"outcome"`
 		Err       string      `json:"err,omitempty"`
+		Stack     string      `json:"stack,omitempty"`
 		Attempts  int         `json:"attempts"`
 		By        string      `json:"by,omitempty"`
 	}{h.ID, h.Timer, holderText(h.Holder), h.Tick.UTC(), h.Slot, h.Fence, h.StartedAt.UTC(), h.EndedAt.UTC(),
-		jsonSeconds(h.Took), h.Outcome, h.Err, h.Attempts, h.By})
+		jsonSeconds(h.Took), h.Outcome, h.Err, h.Stack, h.Attempts, h.By})
 }
 
 // MarshalJSON implements json.Marshaler: see Snapshot.

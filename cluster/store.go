@@ -172,6 +172,9 @@ type Run struct {
 	Took     time.Duration
 	Outcome  string // a timer.Outcome
 	Err      string
+	// Stack is the stack of the handler that panicked, up to 4 KiB; "": it did not panic, or the
+	// stack was dropped because many runs waited to be written.
+	Stack    string
 	Attempts int
 	By       string // who triggered it; "" if unknown or not triggered
 }

@@ -33,7 +33,8 @@ const (
 // and FailingFor too short until the next success. If a batch got no answer, and the row of its
 // host was deleted before the host could repeat the batch, its runs are not counted.
 type TimerRecord struct {
-	// Last is the run that ended last, including its Timer. Its ID is not kept.
+	// Last is the run that ended last, as it was written, with its Timer. Its ID and its Stack are
+	// not kept.
 	Last Run
 	// SucceededAgo is when the last success ended, or nil if none is known.
 	SucceededAgo *time.Duration
@@ -96,6 +97,7 @@ func recordsOf(runs []Run) []TimerRecord {
 	var records []TimerRecord
 	for i := range byEnd {
 		r := byEnd[i]
+		r.Stack = ""
 		one := TimerRecord{Last: r, Outcomes: string(letterOf(r.Outcome))}
 		if r.succeeded() {
 			one.SucceededAgo = &r.EndedAgo

@@ -173,6 +173,13 @@ func TestBrokenStoresAreFound(t *testing.T) {
 				}
 			}
 		}},
+		"stacks left out": {"runs/are as they were", func(s *broken) {
+			s.before = func(b *cluster.Batch) {
+				for i := range b.Runs {
+					b.Runs[i].Stack = ""
+				}
+			}
+		}},
 		"one run too few": {"runs/at most RunsPerTimer", func(s *broken) {
 			s.runs = func(runs []cluster.Run) []cluster.Run { return runs[:min(len(runs), cluster.RunsPerTimer-1)] }
 		}},

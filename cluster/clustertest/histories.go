@@ -54,6 +54,7 @@ var histories = []promise{
 	}},
 	{"runs/are as they were written", func(c *check) {
 		all := []cluster.Run{run("newer", "orders", time.Minute), run("older", "orders", 2*time.Minute)}
+		all[0].Outcome, all[0].Stack = "panic", "goroutine 7 [running]:\nmain.feed(\"ä\")\n\t/src/feed.go:88 +0x1d"
 		all[1].Tick, all[1].Slot, all[1].Fence, all[1].Err, all[1].By, all[1].Took = time.Time{}, -1, 0, "", "", 0
 		at := c.write(cluster.Batch{Runs: []cluster.Run{all[1], all[0]}})
 		rows, read := c.read()

@@ -15,6 +15,7 @@
 package clustertimer
 
 import (
+	"strings"
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
@@ -42,7 +43,25 @@ func runOf(i timer.RunResult) cluster.Run {
 	if i.Err != nil {
 		r.Err = guard.Text(i.Err, maxErrorLen)
 	}
+	if p := guard.Panicked(i.Err); p != nil {
+		r.Stack = handlerStack(string(p.Stack))
+	}
 	return r
+}
+
+// handlerStack returns a stack without the calls above the panic, which are the same for all runs:
+// the registry keeps few bytes.
+func handlerStack(stack string) string {
+	goroutine, _, _ := strings.Cut(stack, "\n")
+	_, below, found := strings.Cut(stack, "\npanic(")
+	if !found {
+		return stack
+	}
+	parts := strings.SplitN(below, "\n", 3) // the arguments of panic, its line, and what called it
+	if len(parts) < 3 {
+		return stack
+	}
+	return goroutine + "\n" + parts[2]
 }
 
 // maxErrorLen is the maximum length in bytes of an error that is passed on. The registry keeps

@@ -11,6 +11,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/clustertimer"
 	"github.com/tickslot/tickslot/dlock/driver"
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -63,5 +64,40 @@ func TestHooksRecordRuns(t *testing.T) {
 	}
 	if !strings.Contains(texts, "the disk is full") || !strings.Contains(texts, "clustertimer_test.rude") {
 		t.Error(texts)
+	}
+}
+
+// The stack of a handler that panicked is recorded, beginning with the handler. Other runs have
+// none.
+//
+// Fails when the stack is left out, or begins with the calls that caught the panic.
+func TestStacksOfPanicsAreRecorded(t *testing.T) {
+	t.Parallel()
+	registry, err := cluster.New(cluster.Config{Store: cluster.NewMemoryStore()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hooks := clustertimer.Hooks(registry, timer.Hooks{})
+	for _, err := range []error{guard.Call("handler", func() error { panic("no feed") }), errors.New("no paper")} {
+		hooks.RunEnded(timer.RunResult{RunInfo: timer.RunInfo{Timer: "feeds", StartedAt: time.Now()}, Err: err})
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := registry.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	runs, err := registry.Runs(t.Context(), "feeds")
+	if err != nil || len(runs) != 2 {
+		t.Fatal(runs, err)
+	}
+	for _, r := range runs {
+		lines := strings.Split(r.Stack, "\n")
+		switch panicked := strings.Contains(r.Err, "no feed"); {
+		case !panicked && r.Stack != "":
+			t.Errorf("a run that did not panic has the stack %s", r.Stack)
+		case panicked && (len(lines) < 3 || !strings.HasPrefix(lines[0], "goroutine ") ||
+			!strings.Contains(lines[1], "TestStacksOfPanicsAreRecorded")):
+			t.Errorf("the stack is %s", r.Stack)
+		}
 	}
 }

@@ -97,9 +97,7 @@ func (p *Page) timer(ctx context.Context, q url.Values) (Content, error) {
 			v.Events = append(v.Events, e)
 		}
 	}
-	runs := p.timers.runs.Get(ctx, name, func(ctx context.Context) ([]cluster.HistoryRun, error) {
-		return p.config.Registry.Runs(ctx, name)
-	})
+	runs := p.timers.runs.Get(ctx, name, p.readRuns(name))
 	v.fault(runs.Err)
 	if v.Last50 = runs.Value; v.Last50 == nil {
 		v.Last50 = []cluster.HistoryRun{}

@@ -1,6 +1,8 @@
 package page_test
 
 import (
+	"html"
+	"net/http"
 	"regexp"
 	"strings"
 	"testing"
@@ -8,6 +10,7 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/page"
+	"github.com/tickslot/tickslot/cluster/page/internal/pagetest"
 	"github.com/tickslot/tickslot/dlock"
 )
 
@@ -118,5 +121,34 @@ func TestRunsAreDrawnByTime(t *testing.T) {
 	}
 	if tips := strings.Count(html, "failed</title>"); tips != 2 || strings.Contains(html, "style=") {
 		t.Errorf("%d tooltips: %s", tips, html)
+	}
+}
+
+// A run has a page of its own, to which the list of runs links: with its error, its attempts, and
+// the stack of a panic, whose secrets are hidden like those of errors. The stack is shown as text.
+//
+// Fails when the stack is not kept or not masked, or its lines are joined.
+func TestARunHasAPage(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, page.Config{})
+	f.registry.RecordRun(cluster.Run{Timer: "feeds", Outcome: "panic", Err: "index out of range", Attempts: 3,
+		Stack: "goroutine 7 [running]:\nmain.parse(<nil>)\n\t/src/feeds.go:88\nmain.open(postgres://app:s3cr3t@db/shop)"})
+	f.has("timers", "feeds")
+	f.has("timer?name=feeds", `<a href="run?id=`)
+	link := regexp.MustCompile(`<a href="(run[^"]*)"`).FindStringSubmatch(f.get("timer?name=feeds"))
+	target := html.UnescapeString(link[1])
+	f.has(target, "index out of range", "<dt>Attempts</dt><dd>3</dd>", "goroutine 7 [running]:\nmain.parse(&lt;nil&gt;)\n",
+		"/src/feeds.go:88", "***")
+	if text := f.get(target); strings.Contains(text, "s3cr3t") {
+		t.Errorf("a secret is shown: %s", text)
+	}
+	r := request("GET", target, "")
+	r.Header.Set("Accept", "application/json")
+	missing, err := pagetest.MissingInOpenAPI([]byte(f.get("openapi.json")), "/run", serve(f.page, r).Body.Bytes())
+	if err != nil || len(missing) > 0 {
+		t.Errorf("%v are not described: %v", missing, err)
+	}
+	if w := serve(f.page, request("GET", "run?name=feeds&id=x", "")); w.Code != http.StatusNotFound {
+		t.Errorf("a run that is not kept: %d", w.Code)
 	}
 }

@@ -16,7 +16,7 @@ func (p *Page) fleet() Section {
 	return Section{
 		Links: []Link{{"Overview", ""}, {"Timers", "timers"}, {"Hosts", "hosts"}, {"Leases", "leases"},
 			{"Leaders", "leaders"}},
-		Views: map[string]View{"": p.overview, "timers": p.listTimers, "timer": p.timer, "hosts": p.hosts,
+		Views: map[string]View{"": p.overview, "timers": p.listTimers, "timer": p.timer, "run": p.run, "hosts": p.hosts,
 			"leases": p.leases, "leaders": p.leaders},
 		Templates: pagekit.Templates(templates), Actions: p.timerActions(),
 	}

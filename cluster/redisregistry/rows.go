@@ -66,20 +66,26 @@ type wireRun struct {
 	Took     time.Duration `json:"took"`
 	Outcome  string        `json:"outcome"`
 	Err      string        `json:"err,omitempty"`
+	Stack    string        `json:"stack,omitempty"`
 	Attempts int           `json:"attempts,omitempty"`
 	By       string        `json:"by,omitempty"`
 }
 
-// maxText is the number of bytes of a text that are stored. The error of a run may be pages long.
-const maxText = 2_000
+// The numbers of bytes of a text that are stored.
+const (
+	maxText  = 2_000 // the error of a run may be pages long
+	maxStack = 4 << 10
+)
 
-// cut shortens text to at most maxText bytes, between runes.
-func cut(text string) string {
-	if len(text) <= maxText {
+func cut(text string) string { return cutTo(text, maxText) }
+
+// cutTo shortens text to at most so many bytes, between runes.
+func cutTo(text string, most int) string {
+	if len(text) <= most {
 		return text
 	}
 	const mark = "…"
-	end := maxText - len(mark)
+	end := most - len(mark)
 	for end > 0 && !utf8.RuneStart(text[end]) {
 		end--
 	}
@@ -195,7 +201,7 @@ func rowOfRun(r cluster.Run) string {
 		tick = new(r.Tick.UnixMicro())
 	}
 	return row(wireRun{wireHolder(r.Holder), r.ID, r.Timer, tick, r.Slot, r.Fence, r.Took, r.Outcome, cut(r.Err),
-		r.Attempts, r.By})
+		cutTo(r.Stack, maxStack), r.Attempts, r.By})
 }
 
 var errReply = errors.New("redisregistry: unexpected reply to a script of the registry")
@@ -350,7 +356,7 @@ func parseRuns(reply any, now int64) (runs []cluster.Run) {
 
 func (w *wireRun) run(endedAgo time.Duration) cluster.Run {
 	run := cluster.Run{ID: w.RunID, Timer: w.Timer, Holder: dlock.Holder(w.wireHolder), Slot: w.Slot, Fence: w.Fence,
-		EndedAgo: endedAgo, Took: w.Took, Outcome: w.Outcome, Err: w.Err, Attempts: w.Attempts, By: w.By}
+		EndedAgo: endedAgo, Took: w.Took, Outcome: w.Outcome, Err: w.Err, Stack: w.Stack, Attempts: w.Attempts, By: w.By}
 	if w.Tick != nil {
 		run.Tick = time.UnixMicro(*w.Tick)
 	}

@@ -79,6 +79,7 @@ type (
 		Tick     time.Time     `json:"tick,omitzero"`
 		Took     time.Duration `json:"took_ns,omitempty"`
 		Err      string        `json:"err,omitempty"`
+		Stack    string        `json:"stack,omitempty"`
 		Attempts int           `json:"attempts,omitempty"`
 		By       string        `json:"by,omitempty"`
 	}
@@ -278,8 +279,8 @@ func rowOfRun(run cluster.Run) row {
 	r := row{Sort: sortRun, ID: key(run.ID), Name: cut(run.Timer, maxName), Kind: cut(run.Outcome, maxWords),
 		Slot: int32(run.Slot), Fence: int64(run.Fence), Happened: micros(run.EndedAgo)}
 	setHolder(&r, run.Holder)
-	setData(&r, runData{Tick: run.Tick.UTC(), Took: run.Took, Err: cut(run.Err, maxText), Attempts: run.Attempts,
-		By: cut(run.By, maxWords)})
+	setData(&r, runData{Tick: run.Tick.UTC(), Took: run.Took, Err: cut(run.Err, maxText), Stack: cut(run.Stack, maxText),
+		Attempts: run.Attempts, By: cut(run.By, maxWords)})
 	return r
 }
 
@@ -349,7 +350,7 @@ func runOf(r *row) cluster.Run {
 	_ = json.Unmarshal([]byte(r.Data), &d)
 	return cluster.Run{ID: r.ID, Timer: r.Name, Holder: holderOf(r), Tick: d.Tick, Slot: int(r.Slot),
 		Fence: dlock.Fence(r.Fence), EndedAgo: duration(r.Happened), Took: d.Took, Outcome: r.Kind, Err: d.Err,
-		Attempts: d.Attempts, By: d.By}
+		Stack: d.Stack, Attempts: d.Attempts, By: d.By}
 }
 
 // later returns rows with their ages increased by the time since the call was made.
