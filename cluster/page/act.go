@@ -233,6 +233,10 @@ func (p *Page) do(w http.ResponseWriter, r *http.Request, access Access) {
 			return
 		}
 	}
+	var back url.Values
+	if !wantsJSON(r) {
+		back = a.inverse(ctx, v)
+	}
 	var dones []string
 	var failed error
 	var failedOne url.Values
@@ -260,7 +264,11 @@ func (p *Page) do(w http.ResponseWriter, r *http.Request, access Access) {
 		q := u.Query()
 		q.Set("done", v.Get("action"))
 		u.RawQuery = q.Encode()
-		setDone(w, v.Get("action"), 60)
+		said := v.Get("action")
+		if back != nil {
+			said += "?" + back.Encode()
+		}
+		setDone(w, said, 60)
 		// http.Redirect makes the URL absolute, and does not know a prefix that was stripped.
 		w.Header().Set("Location", u.String())
 		w.WriteHeader(http.StatusSeeOther)

@@ -89,24 +89,13 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// doneCookie has the name of the action that was just done, until a page has said so.
+// doneCookie has the name of the action that was just done, until a page has said so. After a ? it
+// has the values of the action that takes it back, if there is one.
 const doneCookie = "tickslot-done"
 
 // setDone sets a cookie that makes the next page say what was done. Browsers send it to the path of
 // the page only, wherever the page is mounted.
-func setDone(w http.ResponseWriter, action string, seconds int) {
-	http.SetCookie(w, &http.Cookie{Name: doneCookie, Value: action, MaxAge: seconds, HttpOnly: true,
+func setDone(w http.ResponseWriter, done string, seconds int) {
+	http.SetCookie(w, &http.Cookie{Name: doneCookie, Value: done, MaxAge: seconds, HttpOnly: true,
 		SameSite: http.SameSiteStrictMode})
-}
-
-// takeDone says what was just done, once: not when the page is loaded again, and not by a URL that
-// anybody may have made.
-func (p *Page) takeDone(w http.ResponseWriter, r *http.Request) string {
-	done, q := r.CookiesNamed(doneCookie), r.URL.Query()
-	a, known := p.actions[q.Get("done")]
-	if !known || len(done) != 1 || done[0].Value != q.Get("done") {
-		return ""
-	}
-	setDone(w, "", -1)
-	return "Done: " + a.Title(q) + ". Hosts follow within seconds."
 }

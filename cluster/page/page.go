@@ -223,7 +223,7 @@ func (p *Page) view(w http.ResponseWriter, r *http.Request, access Access, name 
 	default:
 		f := p.frame(name, access, content)
 		p.addBar(ctx, &f)
-		f.Done = p.takeDone(w, r)
+		f.Done = p.takeDone(w, r, access)
 		p.html(w, r, http.StatusOK, name, f)
 	}
 }

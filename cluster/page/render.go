@@ -37,10 +37,10 @@ type Frame struct {
 type frame struct {
 	Frame
 	Links      []Link
-	ActiveLink string // the name of the Link to which the page belongs
-	Host       string // that shows the page
-	Live       bool   // the script keeps it up to date
-	Done       string // what was just done
+	ActiveLink string   // the name of the Link to which the page belongs
+	Host       string   // that shows the page
+	Live       bool     // the script keeps it up to date
+	Done       *doneBar // nil: nothing was just done
 	Status     *status
 	Bar        template.HTML // of the Status
 	Body       template.HTML

@@ -88,6 +88,10 @@ type Action struct {
 	// Known reports whether what it is about exists, as far as is known; if not, the page asks
 	// back. It is true if a store does not answer: then Do says so. Default: it exists.
 	Known func(ctx context.Context, v url.Values) bool
+	// Inverse returns the values of an action that takes this one back, with its name as action and
+	// the values of its fields: the page that says what was done offers it as Undo. It is called
+	// before Do. Nil, or a nil result: it cannot be taken back.
+	Inverse func(ctx context.Context, v url.Values) url.Values
 	// About returns the name of the lock that the event in the registry is about; nil, or "": it is
 	// about none.
 	About func(v url.Values) string
@@ -102,7 +106,11 @@ type Field struct {
 	Required  bool
 	Number    bool
 	Multiline bool
+	Presets   []Preset // that the field offers; none if it is Multiline
 }
+
+// A Preset is a value that a Field offers.
+type Preset struct{ Value, Label string }
 
 // A BadRequestError says what is wrong with what a user has typed.
 type BadRequestError struct{ Text string }

@@ -57,21 +57,31 @@ func (p *Page) timerActions() map[string]Action {
 			},
 		}
 	}
+	inverse := func(a Action, back func(context.Context, url.Values) url.Values) Action {
+		a.Inverse = back
+		return a
+	}
 	end := action("Cancel a run of", cancelMeans, c.cancelRun)
 	end.Destructive = true
 	return map[string]Action{
-		"pause": action("Pause", pauseMeans, c.pause, Field{Name: "for", Label: "For how long", Value: "1h",
-			Required: true, Help: "30m, 2h or 36h"}),
-		"resume": action("Resume", resumeMeans, c.resume),
-		"limit": action("Limit", limitMeans, c.limit, Field{Name: "n", Label: "Runs at once", Required: true,
-			Number: true, Help: "0 to 10000"}),
-		"unlimit": action("Reset the limit of", unlimitMeans, c.unlimit),
+		"pause":  inverse(action("Pause", pauseMeans, c.pause, PauseField()), c.undoPause),
+		"resume": inverse(action("Resume", resumeMeans, c.resume), c.undoResume),
+		"limit": inverse(action("Limit", limitMeans, c.limit, Field{Name: "n", Label: "Runs at once", Required: true,
+			Number: true, Help: "0 to 10000"}), c.undoLimit),
+		"unlimit": inverse(action("Reset the limit of", unlimitMeans, c.unlimit), c.undoLimit),
 		"trigger": action("Trigger", triggerMeans, c.trigger,
 			Field{Name: "payload", Label: "Payload", Multiline: true,
 				Help: "Text that the handler gets; usually none."},
 			Field{Name: "expires", Label: "Give up after", Value: "1h", Required: true, Help: "10s, 30m or 2h"}),
 		"cancelrun": end,
 	}
+}
+
+// PauseField asks for how long something is paused.
+func PauseField() Field {
+	return Field{Name: "for", Label: "For how long", Value: "1h", Required: true, Help: "30m, 2h or 36h",
+		Presets: []Preset{{"15m", "15 minutes"}, {"1h", "1 hour"}, {"8h", "8 hours"}, {"24h", "until tomorrow, this time"},
+			{"168h", "a week"}}}
 }
 
 // knows reports whether a host has a timer, or the store has had one of that name; true if that

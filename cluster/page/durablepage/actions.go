@@ -86,7 +86,7 @@ func (s *section) actions() map[string]page.Action {
 	}
 	toHandler := func(v url.Values) string { return page.URL("durable", "handler", v.Get("handler")) }
 	toSchedule := func(v url.Values) string { return page.URL("durable", "schedule", v.Get("schedule")) }
-	pause := page.Field{Name: "for", Label: "For how long", Value: "1h", Required: true, Help: "30m, 2h or 36h"}
+	pause := page.PauseField()
 	c := changes{s.control}
 	end := s.action("Cancel run", "id", cancelMeans, toRun, c.cancel)
 	end.Destructive = true
