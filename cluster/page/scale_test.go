@@ -134,7 +134,7 @@ func TestManyFollowersCostWhatOneDoes(t *testing.T) {
 		for range many {
 			viewers.Go(func() {
 				for ctx.Err() == nil { // as a browser does
-					pages.Add(pagesOf(ctx, server))
+					pages.Add(pagesOf(ctx, server, "timers"))
 				}
 			})
 		}
@@ -165,8 +165,8 @@ func TestManyFollowersCostWhatOneDoes(t *testing.T) {
 }
 
 // pagesOf follows a page until the stream ends, and returns how many pages came.
-func pagesOf(ctx context.Context, server *httptest.Server) (n int64) {
-	r, err := http.NewRequestWithContext(ctx, "GET", server.URL+"/ops/timers", nil)
+func pagesOf(ctx context.Context, server *httptest.Server, target string) (n int64) {
+	r, err := http.NewRequestWithContext(ctx, "GET", server.URL+"/ops/"+target, nil)
 	if err != nil {
 		return 0
 	}
@@ -182,4 +182,60 @@ func pagesOf(ctx context.Context, server *httptest.Server) (n int64) {
 		}
 	}
 	return n
+}
+
+// 500 viewers of all pages, half of whom follow a page and half load pages again and again, cost no
+// more calls within an interval than the pages do: what is read is shared per page, however many
+// look at it.
+//
+// Fails when a load of a page, or a viewer of another page, has a read of its own.
+func TestViewersOfAllPagesShareReads(t *testing.T) {
+	followed := time.Duration(testkit.Rounds(t, 2, 10)) * time.Second
+	f := newFleetThatReads(t, page.Config{Authorize: allow(operator), RefreshInterval: 200 * time.Millisecond},
+		snapshotAge)
+	f.timersAre("report")
+	f.has("timers", "report")
+	mux := http.NewServeMux()
+	mux.Handle("/ops/", f.page)
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	targets := []string{"", "timers", "timer?name=report", "hosts", "leases", "leaders", "events"}
+	most := map[int]int64{}
+	for _, many := range []int{len(targets), 500} {
+		ctx, stop := context.WithCancel(t.Context())
+		began, calls := time.Now(), f.rows.calls.Load()+f.locks.calls.Load()
+		var viewers sync.WaitGroup
+		var pages atomic.Int64
+		for i := range many {
+			target := targets[i%len(targets)]
+			viewers.Go(func() {
+				for ctx.Err() == nil {
+					if i%2 == 0 {
+						pages.Add(pagesOf(ctx, server, target))
+						continue
+					}
+					f.get(target)
+					pages.Add(1)
+					select {
+					case <-time.After(200 * time.Millisecond): // as one who presses a key does
+					case <-ctx.Done():
+					}
+				}
+			})
+		}
+		<-time.After(followed) // what counts is how much is asked meanwhile
+		intervals := 2 + int64(time.Since(began)/snapshotAge)
+		most[many] = (f.rows.calls.Load() + f.locks.calls.Load() - calls) / intervals
+		stop()
+		viewers.Wait()
+		t.Logf("%d viewers: %d calls per interval, %d pages", many, most[many], pages.Load())
+		if pages.Load() < int64(many) {
+			t.Errorf("%d viewers have seen %d pages", many, pages.Load())
+		}
+	}
+	// A snapshot, the locks, pauses, and the timer's runs, triggers and two charts.
+	if n := most[500]; n > 9 || n > most[len(targets)]+3 {
+		t.Errorf("500 viewers cost %d calls per interval, %d cost %d", n, len(targets), most[len(targets)])
+	}
+	server.Client().CloseIdleConnections()
 }
