@@ -10,8 +10,7 @@
 // 704 KiB; what a transaction writes has to have less than 4 MiB.
 //
 // The time is that of the header Date, which every answer has. It has whole seconds, so a host that
-// begins knows the time to a second and Options.MaxSkew, and its leases last so much longer. With
-// each call it knows more.
+// begins knows the time to a second and Options.MaxSkew, and its leases last so much longer.
 //
 // It was run on Azurite 3.35.0, an emulator. Azure itself and Cosmos DB for Table were not run.
 //
@@ -44,6 +43,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock/caslock"
 	"github.com/tickslot/tickslot/dlock/driver"
+	"github.com/tickslot/tickslot/internal/guard"
 )
 
 // part is what a property bears, and an entity bears parts of that: a megabyte, in base64.
@@ -81,11 +81,11 @@ func (b *backend) Limits() caslock.Limits {
 	return caslock.Limits{Bytes: parts * part, Together: 1 + driver.MaxShared}
 }
 
-// call makes one request, without the client's retries, and learns the time from its answer.
+// call makes one request, and learns the time. The SDK panics if a transaction's answer is empty.
 func (b *backend) call(ctx context.Context, do func(context.Context) error) (resp *http.Response, err error) {
 	ctx = policy.WithRetryOptions(ctx, policy.RetryOptions{MaxRetries: -1})
 	sent := time.Now()
-	err = do(policy.WithCaptureResponse(ctx, &resp))
+	err = guard.Call("SDK", func() error { return do(policy.WithCaptureResponse(ctx, &resp)) })
 	if resp != nil && resp.StatusCode < 500 { // what is beyond a proxy may say, by its own clock
 		if stamp, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 			b.clock.Observe(sent, time.Now(), stamp, time.Second)
@@ -141,10 +141,10 @@ func (b *backend) putOne(ctx context.Context, do []aztables.TransactionAction) (
 			&aztables.UpdateEntityOptions{IfMatch: do[0].IfMatch, UpdateMode: aztables.UpdateModeReplace})
 		return err
 	})
-	if err == nil {
-		versions = resp.Header.Values("ETag")
+	if err != nil {
+		return nil, err
 	}
-	return versions, err
+	return resp.Header.Values("ETag"), nil
 }
 
 // putAll makes a transaction. Its answer has one for each entity, or one for that which it failed
