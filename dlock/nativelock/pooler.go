@@ -70,7 +70,7 @@ func (s *Store) checkSession(ctx context.Context) error {
 			return nil
 		}
 		s.endConn(other)
-		// For other errors, the connection was closed while it lay in the pool.
+		// After ErrBadConn try another connection: this one was closed while it lay in the pool.
 		if !errors.Is(err, sqldriver.ErrBadConn) || s.session == nil || tries == sqlkit.MaxStale {
 			return err
 		}
