@@ -87,9 +87,8 @@ func (s *Store) checkAgainst(ctx context.Context, other *sql.Conn) error {
 }
 
 func noSecondConn(err error) error {
-	return explain(fmt.Errorf("no second connection, which is needed for a moment to see that no pooler shares them "+
-		"with others: "+
-		"every pool in between has to have room for one more: %w", err))
+	return explain(fmt.Errorf("no second connection: the store briefly needs one to check that no pooler shares its "+
+		"connections with others: every pool in between must have room for one more: %w", err))
 }
 
 // compareSessions asks each connection for its session while the other one is in a transaction.

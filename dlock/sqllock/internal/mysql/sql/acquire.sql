@@ -102,7 +102,7 @@ BEGIN
 		-- transaction. With autocommit = 0 a transaction may be open, so end it first.
 		ROLLBACK AND NO CHAIN NO RELEASE;
 		IF TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) > p_wait * 1000 THEN
-			SET v_busy = COALESCE(v_busy, 'others were faster again and again');
+			SET v_busy = COALESCE(v_busy, 'other sessions were faster each time');
 			SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1205, MESSAGE_TEXT = v_busy;
 		END IF;
 		IF v_busy IS NOT NULL THEN -- a request that has waited longer tries more often
