@@ -42,12 +42,12 @@ func (f *FleetTimer) add(d TimerDetail) {
 }
 
 // OutageText says what the host does with the timer while the store of its locks does not answer.
-func (d TimerDetail) OutageText() string {
-	perHost := cmp.Or(d.MaxPerHost, d.MaxConcurrency)
+func (t TimerDetail) OutageText() string {
+	perHost := cmp.Or(t.MaxPerHost, t.MaxConcurrency)
 	switch {
-	case d.OnStoreDown == noStore:
+	case t.OnStoreDown == noStore:
 		return "does not need it"
-	case d.OnStoreDown == skips:
+	case t.OnStoreDown == skips:
 		return "starts nothing"
 	case perHost < 0:
 		return "any number of runs at once"

@@ -232,9 +232,9 @@ type TimerDetail struct {
 	MaxConcurrency int    `json:"max_concurrency"` // -1: no limit
 	// MaxPerHost limits the runs at once on the host. -1: no limit. Default 0: MaxConcurrency.
 	MaxPerHost int `json:"max_per_host,omitempty"`
-	// OnStoreDown is what the host does while the store of the timer's locks does not answer: "skip"
-	// starts nothing, "none" means that the timer does not need the store. Default "": the host
-	// starts up to MaxPerHost runs without the store.
+	// OnStoreDown is what the host does while the store of the timer's locks does not answer:
+	// "skip" starts nothing, "none" means that the timer does not need the store. Default "": the
+	// host starts up to MaxPerHost runs without the store.
 	OnStoreDown string `json:"on_store_down,omitempty"`
 }
 

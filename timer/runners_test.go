@@ -50,7 +50,8 @@ func TestSchedulerShowsItself(t *testing.T) {
 			timers = append(timers, fmt.Sprint(name, " ", most, " ", perHost, " ", down))
 		})
 		slices.Sort(timers)
-		if want := []string{"a -1 -1 none", "b 3 2 run_local", "c 1 1 skip", "d 1 1 none"}; !slices.Equal(timers, want) {
+		want := []string{"a -1 -1 none", "b 3 2 run_local", "c 1 1 skip", "d 1 1 none"}
+		if !slices.Equal(timers, want) {
 			t.Errorf("got %q, want %q", timers, want)
 		}
 	})

@@ -118,8 +118,8 @@ var faults = []fault{
 	}, `parse-feeds failing`, `since \d\d:\d\d UTC \(34 min\), 104 in a row`, `index out of range \[3\] with length 3`,
 		`Pause… Trigger… Open`},
 	{"six timers fail for one cause", func(_ *testing.T, f *fleet) {
-		f.fails("dial tcp 10.20.30.40:5432: connection refused", 6*time.Minute, 3, "sync-1", "sync-2", "sync-3", "sync-4",
-			"sync-5", "sync-6")
+		f.fails("dial tcp 10.20.30.40:5432: connection refused", 6*time.Minute, 3, "sync-1", "sync-2", "sync-3",
+			"sync-4", "sync-5", "sync-6")
 	}, `sync-1 and 5 more failing`, `since \d\d:\d\d UTC \(6 min\), 3 in a row, one cause`, `10.20.30.40:5432: connection `,
 		`Pause all… Open`},
 	{"a run hangs", func(t *testing.T, f *fleet) {
@@ -228,8 +228,9 @@ func (f *fault) says(all []string) (sentence, missing string) {
 	return "", missing
 }
 
-// Five seconds have to be enough: for each of twelve faults the first screen of the overview says in
-// one place what is wrong, since when, why, and what to do. Run it with -v to read the sentences.
+// Five seconds have to be enough: for each of twelve faults the first screen of the overview says
+// in one place what is wrong, since when, why, and what to do. Run it with -v to read the
+// sentences.
 //
 // Fails when one of the four is taken from a sentence, or a fault moves below the first screen.
 func TestFiveSecondsAreEnough(t *testing.T) {

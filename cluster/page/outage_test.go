@@ -362,6 +362,6 @@ func TestAnOutageIsAboutTheWholeFleet(t *testing.T) {
 	f.has("timer?name=thumbnails", `<td data-label="Without the store">up to 3 runs at once</td>`)
 	f.has("timer?name=bill", `<td data-label="Without the store">starts nothing</td>`)
 	f.rows.down.Store(true)
-	f.has("", "does not answer", "Unless hosts reach the store of their locks, 2 timers run without it: up to 6 runs at "+
-		"once of thumbnails instead of 4; 1 timer waits for it.")
+	f.has("", "does not answer", "Unless hosts reach the store of their locks, 2 timers run without it: up to 6 runs "+
+		"at once of thumbnails instead of 4; 1 timer waits for it.")
 }

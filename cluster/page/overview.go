@@ -146,8 +146,8 @@ func (r *reading) hostNotices(c *clock) (list []Notice) {
 		link := URL("hosts", "q", h.Holder.String())
 		switch {
 		case h.State == cluster.HostSuspect:
-			list = append(list, urgent(link, "%s is silent: its last heartbeat was %s. It hangs, or does not reach the "+
-				"store: look at its log, and restart it if it stays silent.", h.Holder, c.ago(h.SeenAt)))
+			list = append(list, urgent(link, "%s is silent: its last heartbeat was %s. It hangs, or does not reach "+
+				"the store: look at its log, and restart it if it stays silent.", h.Holder, c.ago(h.SeenAt)))
 		case h.State == cluster.HostGone && !h.Left:
 			list = append(list, urgent(link, "%s is gone without having stopped in good order: its last heartbeat was "+
 				"%s.%s It was killed, or is cut off from the store: start it again if nothing has.", h.Holder,
@@ -161,8 +161,8 @@ func (r *reading) hostNotices(c *clock) (list []Notice) {
 		}
 		versions[h.AppVersion+" (tickslot "+h.Version+")"] = true
 		if h.ClockOffset.Abs() > clockAlarm {
-			list = append(list, notable(link, "The clock of %s is %s off the store's, as of its last heartbeat %s: set "+
-				"it, by NTP for instance.", h.Holder, pagekit.Took(h.ClockOffset), c.ago(h.SeenAt)))
+			list = append(list, notable(link, "The clock of %s is %s off the store's, as of its last heartbeat %s: "+
+				"set it, by NTP for instance.", h.Holder, pagekit.Took(h.ClockOffset), c.ago(h.SeenAt)))
 		}
 		for _, loop := range h.Runners {
 			if r.outage != nil && slices.Contains(storeLoops, loop.Kind) {
@@ -229,8 +229,8 @@ func timerNotices(s *cluster.Snapshot, rows []timerRow, outage bool, c *clock) (
 			}
 		}
 		if len(r.Differ) > 0 {
-			list = append(list, notable(link, "Hosts differ in the limit of %s: %s. %sFinish the deploy, or set one limit "+
-				"for all hosts.", r.Name, r.differText(), newest))
+			list = append(list, notable(link, "Hosts differ in the limit of %s: %s. %sFinish the deploy, or set one "+
+				"limit for all hosts.", r.Name, r.differText(), newest))
 		}
 		if local == nil {
 			continue

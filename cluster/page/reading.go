@@ -70,7 +70,8 @@ func (p *Page) read(ctx context.Context) *reading {
 	if r.outage != nil {
 		r.notices = append(r.notices, urgent("", "%s", r.outage.Text(time.Now())))
 	}
-	r.notices = slices.Concat(r.notices, r.storeNotices(), r.hostNotices(c), timerNotices(r.Snapshot, r.rows, r.outage != nil, c))
+	r.notices = slices.Concat(r.notices, r.storeNotices(), r.hostNotices(c),
+		timerNotices(r.Snapshot, r.rows, r.outage != nil, c))
 	for i := range p.config.Sections {
 		if p.config.Sections[i].Attention != nil {
 			r.notices = append(r.notices, p.sectionNotices(ctx, i)...)

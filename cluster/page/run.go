@@ -25,8 +25,8 @@ func (p *Page) run(ctx context.Context, q url.Values) (Content, error) {
 		return Content{}, fmt.Errorf("run of timer %q: %w", name, runs.Err)
 	}
 	if at < 0 {
-		return Content{}, fmt.Errorf("%w: of timer %q the last %d runs are kept, and this is not one of them", ErrNotFound,
-			name, cluster.RunsPerTimer)
+		return Content{}, fmt.Errorf("%w: of timer %q the last %d runs are kept, and this is not one of them",
+			ErrNotFound, name, cluster.RunsPerTimer)
 	}
 	return Content{"Run of " + name, runView{pagekit.SeenOf(runs.At, runs.Err), runs.Value[at]}}, nil
 }

@@ -80,8 +80,8 @@ func (p *Page) timerActions() map[string]Action {
 // PauseField asks for how long something is paused.
 func PauseField() Field {
 	return Field{Name: "for", Label: "For how long", Value: "1h", Required: true, Help: "30m, 2h or 36h",
-		Presets: []Preset{{"15m", "15 minutes"}, {"1h", "1 hour"}, {"8h", "8 hours"}, {"24h", "until tomorrow, this time"},
-			{"168h", "a week"}}}
+		Presets: []Preset{{"15m", "15 minutes"}, {"1h", "1 hour"}, {"8h", "8 hours"},
+			{"24h", "until tomorrow, this time"}, {"168h", "a week"}}}
 }
 
 // knows reports whether a host has a timer, or the store has had one of that name; true if that

@@ -132,13 +132,14 @@ func TestARunHasAPage(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, page.Config{})
 	f.registry.RecordRun(cluster.Run{Timer: "feeds", Outcome: "panic", Err: "index out of range", Attempts: 3,
-		Stack: "goroutine 7 [running]:\nmain.parse(<nil>)\n\t/src/feeds.go:88\nmain.open(postgres://app:s3cr3t@db/shop)"})
+		Stack: "goroutine 7 [running]:\nmain.parse(<nil>)\n\t/src/feeds.go:88\n" +
+			"main.open(postgres://app:s3cr3t@db/shop)"})
 	f.has("timers", "feeds")
 	f.has("timer?name=feeds", `<a href="run?id=`)
 	link := regexp.MustCompile(`<a href="(run[^"]*)"`).FindStringSubmatch(f.get("timer?name=feeds"))
 	target := html.UnescapeString(link[1])
-	f.has(target, "index out of range", "<dt>Attempts</dt><dd>3</dd>", "goroutine 7 [running]:\nmain.parse(&lt;nil&gt;)\n",
-		"/src/feeds.go:88", "***")
+	f.has(target, "index out of range", "<dt>Attempts</dt><dd>3</dd>",
+		"goroutine 7 [running]:\nmain.parse(&lt;nil&gt;)\n", "/src/feeds.go:88", "***")
 	if text := f.get(target); strings.Contains(text, "s3cr3t") {
 		t.Errorf("a secret is shown: %s", text)
 	}

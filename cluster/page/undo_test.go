@@ -90,8 +90,8 @@ func TestAChangeCanBeUndone(t *testing.T) {
 	if pause("a&b") != 0 || pause("c") != 0 {
 		t.Error("after the undo of two pauses, one is left")
 	}
-	if text := f.getDone(f.post("do?action=trigger&name=c", url.Values{"expires": {"1h"}})).Body.String(); strings.Contains(text,
-		">Undo<") || !strings.Contains(text, "Done: Trigger c") {
+	text := f.getDone(f.post("do?action=trigger&name=c", url.Values{"expires": {"1h"}})).Body.String()
+	if strings.Contains(text, ">Undo<") || !strings.Contains(text, "Done: Trigger c") {
 		t.Errorf("a trigger can be undone: %s", text)
 	}
 }
@@ -131,7 +131,8 @@ func TestUndoBelievesNoCookie(t *testing.T) {
 	done := f.post("do?action=pause&name=a", url.Values{"for": {"1h"}})
 	act.Act = false
 	act.Read = true
-	if text := f.getDone(done).Body.String(); strings.Contains(text, ">Undo<") || !strings.Contains(text, "Done: Pause a") {
+	text := f.getDone(done).Body.String()
+	if strings.Contains(text, ">Undo<") || !strings.Contains(text, "Done: Pause a") {
 		t.Errorf("a reader may undo: %s", text)
 	}
 }

@@ -356,7 +356,8 @@ func parseRuns(reply any, now int64) (runs []cluster.Run) {
 
 func (w *wireRun) run(endedAgo time.Duration) cluster.Run {
 	run := cluster.Run{ID: w.RunID, Timer: w.Timer, Holder: dlock.Holder(w.wireHolder), Slot: w.Slot, Fence: w.Fence,
-		EndedAgo: endedAgo, Took: w.Took, Outcome: w.Outcome, Err: w.Err, Stack: w.Stack, Attempts: w.Attempts, By: w.By}
+		EndedAgo: endedAgo, Took: w.Took, Outcome: w.Outcome, Err: w.Err, Stack: w.Stack,
+		Attempts: w.Attempts, By: w.By}
 	if w.Tick != nil {
 		run.Tick = time.UnixMicro(*w.Tick)
 	}

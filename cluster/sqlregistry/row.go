@@ -279,8 +279,8 @@ func rowOfRun(run cluster.Run) row {
 	r := row{Sort: sortRun, ID: key(run.ID), Name: cut(run.Timer, maxName), Kind: cut(run.Outcome, maxWords),
 		Slot: int32(run.Slot), Fence: int64(run.Fence), Happened: micros(run.EndedAgo)}
 	setHolder(&r, run.Holder)
-	setData(&r, runData{Tick: run.Tick.UTC(), Took: run.Took, Err: cut(run.Err, maxText), Stack: cut(run.Stack, maxText),
-		Attempts: run.Attempts, By: cut(run.By, maxWords)})
+	setData(&r, runData{Tick: run.Tick.UTC(), Took: run.Took, Err: cut(run.Err, maxText),
+		Stack: cut(run.Stack, maxText), Attempts: run.Attempts, By: cut(run.By, maxWords)})
 	return r
 }
 
