@@ -85,8 +85,8 @@ func TestPartsShowThemselves(t *testing.T) {
 		link.Heal()
 		s := other.snapshot()
 		i := slices.IndexFunc(s.Hosts, func(o cluster.Host) bool { return o.Holder == h.Holder() })
-		if got := s.Hosts[i].Timers; !slices.Equal(got, []cluster.TimerDetail{{Name: "free", MaxConcurrency: -1},
-			{Name: "report", MaxConcurrency: 3}}) {
+		if got := s.Hosts[i].Timers; !slices.Equal(got, []cluster.TimerDetail{
+			{Name: "free", MaxConcurrency: -1, OnStoreDown: "none"}, {Name: "report", MaxConcurrency: 3}}) {
 			t.Errorf("%+v", got)
 		}
 		stop()

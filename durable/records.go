@@ -94,10 +94,10 @@ type HandlerHistory struct {
 	SucceededAt time.Time `json:"succeeded_at,omitzero"` // the run that succeeded last
 	// Failures is how many runs have failed since SucceededAt: dead ones, and those that are tried
 	// again whose latest attempt began after it. At most 1,000 of each are counted.
-	Failures    int64     `json:"failures"`
+	Failures    int64     `json:"failures,omitempty"`
 	FailingFrom time.Time `json:"failing_from,omitzero"` // the first of their attempts that failed; zero: none
 	LastError   string    `json:"last_error,omitempty"`  // of one of them
-	Outcomes    []State   `json:"outcomes"`              // of the last 30 runs that ended, the oldest first
+	Outcomes    []State   `json:"outcomes,omitempty"`    // of the last 30 runs that ended, the oldest first
 }
 
 // A ScheduleRecord is a schedule in the database.

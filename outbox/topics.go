@@ -23,14 +23,14 @@ type TopicRecord struct {
 	EndedAt      time.Time `json:"ended_at,omitzero"`      // the message that was dispatched or died last
 	DispatchedAt time.Time `json:"dispatched_at,omitzero"` // the message that was dispatched last
 	// Failures is how many messages have died since DispatchedAt. MaxOutcomes: this many, or more.
-	Failures    int64     `json:"failures"`
+	Failures    int64     `json:"failures,omitempty"`
 	FailingFrom time.Time `json:"failing_from,omitzero"` // the first of these failed; zero: there are none
 	LastError   string    `json:"last_error,omitempty"`  // of a message that failed
 	// Retried are the pending messages that have failed, see Failing, and RetriedFrom is when the
 	// one that has failed for longest did so first.
 	Retried     int64     `json:"retried"`
 	RetriedFrom time.Time `json:"retried_from,omitzero"`
-	Outcomes    []State   `json:"outcomes"` // of the messages that ended last, the oldest first
+	Outcomes    []State   `json:"outcomes,omitempty"` // of the messages that ended last, the oldest first
 }
 
 // Topics returns what the messages of each topic have come to, of the first MaxTopics topics by

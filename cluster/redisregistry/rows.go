@@ -190,7 +190,8 @@ func writeArgs(b cluster.Batch) []any {
 	for _, k := range b.Buckets {
 		s := spanOf(k.Interval)
 		args = append(args, timerKey(k.Timer), s.width.Microseconds(), micros(k.Ago), s.letter,
-			s.span.Microseconds(), s.keep.Microseconds(), max(0, k.Bin), k.Runs, k.Failed, max(0, micros(k.Took)), max(0, micros(k.LongestTook)))
+			s.span.Microseconds(), s.keep.Microseconds(), max(0, k.Bin), k.Runs, k.Failed,
+			max(0, micros(k.Took)), max(0, micros(k.LongestTook)))
 	}
 	return args
 }

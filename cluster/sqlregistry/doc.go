@@ -22,8 +22,8 @@
 //
 // A row of a timer describes its last run, and all its runs: released_at is when the last success
 // ended, up_for how many runs failed in a row since, acquired_at and expires_at when the first and
-// the last of these ended, and grant_id the last outcomes, a letter each. A bucket has a row for each
-// bin of durations that occurred, slot: bin n has those of up to 2^(n-1) ms. There slots is the
+// the last of these ended, and grant_id the last outcomes, a letter each. A bucket has a row for
+// each bin of durations that occurred: slot n has those of up to 2^(n-1) ms. There slots is the
 // width of the bucket in minutes, fence how many runs ended in it, pid how many of them failed,
 // up_for how long they took together, and ttl the longest of them, in microseconds. A bucket of the
 // whole fleet has no lock_name and no bins, and is spread over several rows. In the row of a host

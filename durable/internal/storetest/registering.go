@@ -102,7 +102,8 @@ var registering = []promise{
 		was, wasHandler := c.schedule("daily"), c.handler("orders")
 		c.pass(was.SeenAt)
 		c.register(true, []store.Handler{{Name: "mails"}}, store.Schedule{Name: "hourly", Spec: "h"})
-		if row, handler := c.schedule("daily"), c.handler("orders"); row != was || !reflect.DeepEqual(handler, wasHandler) {
+		row, handler := c.schedule("daily"), c.handler("orders")
+		if row != was || !reflect.DeepEqual(handler, wasHandler) {
 			c.Errorf("%+v, %+v", row, handler)
 		}
 	}},
