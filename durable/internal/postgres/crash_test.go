@@ -42,7 +42,8 @@ func init() {
 // statements.
 var readers = []string{"cancel", "candidates", "columns", "flow", "forget_attempts", "forget_schedule", "free",
 	"holds_key", "indexes", "list_attempts", "list_histories", "list_runs", "list_schedules", "next_partition",
-	"next_queued", "of_state", "peers_of", "peers_with", "priorities", "requeue", "run", "schema", "set_handler", "set_schedule"}
+	"next_queued", "of_state", "peers_of", "peers_with", "priorities", "requeue", "run", "schema",
+	"set_handler", "set_schedule"}
 
 // Three processes share one server. They are killed one after the other at every statement that a
 // worker sends: before the statement, so that the server has only the previous statements, and
