@@ -42,6 +42,8 @@ var rules = []rule{
 	{"dlock/caslock/azurelock", []string{"dlock/caslock", "dlock/driver", "internal/guard",
 		"github.com/Azure/azure-sdk-for-go/"},
 		"it is a module of its own, which keeps the SDK from users without it"},
+	{"dlock/caslock/dynamolock", []string{"dlock/caslock", "dlock/driver", "github.com/aws/"},
+		"it is a module of its own, which keeps the SDK from users without it"},
 	{"dlock/caslock/etcdlock", []string{"dlock/caslock", "dlock/driver", "go.etcd.io/etcd/"},
 		"a separate module, so that other users do not download etcd"},
 	{"dlock/redislock", []string{"dlock/driver", "internal/rediskit", "internal/startlog",
@@ -382,6 +384,7 @@ func TestDriversAreLinkedByTheirPackagesOnly(t *testing.T) {
 			"outbox/redissink", "service/redisservice"},
 		"go.etcd.io/etcd/":                   {"dlock/caslock/etcdlock"},
 		"github.com/Azure/azure-sdk-for-go/": {"dlock/caslock/azurelock"},
+		"github.com/aws/":                    {"dlock/caslock/dynamolock"},
 		"github.com/go-sql-driver/mysql":     nil,
 		"modernc.org/sqlite":                 nil,
 	}

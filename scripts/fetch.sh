@@ -31,12 +31,13 @@ what() {
 	pgbouncer-1.26) echo 'sid pgbouncer usr/sbin/pgbouncer' ;;
 	redis-8) echo 'trixie redis-server usr/bin/redis-server' ;;
 	azurite-3.35) echo 'locked dlock/caslock/azurelock/testdata node_modules/azurite/dist/src/table/main.js' ;;
+	dynalite-4) echo 'locked dlock/caslock/dynamolock/testdata node_modules/dynalite/cli.js' ;;
 	valkey-9) echo 'sid valkey-server,valkey-tools usr/bin/valkey-server' ;;
 	*) echo "fetch: there is no server $1" >&2; return 1 ;;
 	esac
 }
 
-names='mysql mariadb-11.8 postgres-13 postgres-18 pgbouncer-1.15 pgbouncer-1.26 redis-8 valkey-9 azurite-3.35'
+names='mysql mariadb-11.8 postgres-13 postgres-18 pgbouncer-1.15 pgbouncer-1.26 redis-8 valkey-9 azurite-3.35 dynalite-4'
 
 # apt runs apt-get for a Debian suite in its own folders, so that it neither reads nor changes the
 # packages of the system. Its arguments are the suite and the arguments of apt-get.

@@ -13,7 +13,7 @@ tool() {
 }
 
 # each runs a command in every module, or in those that are set before it.
-modules='. cluster/page/browsertest cmd/tickslot contrib/river contrib/watermill dlock/caslock/azurelock dlock/caslock/etcdlock examples/migrate health/grpchealth internal/deploytest oteltickslot proof/benchmarks'
+modules='. cluster/page/browsertest cmd/tickslot contrib/river contrib/watermill dlock/caslock/azurelock dlock/caslock/dynamolock dlock/caslock/etcdlock examples/migrate health/grpchealth internal/deploytest oteltickslot proof/benchmarks'
 each() {
 	bad=0
 	for module in $modules; do
@@ -38,7 +38,7 @@ check_tidy() { each go mod tidy -diff; }
 # The check fails for a vulnerability and for every other error, except an unreachable database. The
 # benchmarks are not checked, because users do not link them.
 check_govulncheck() (
-	modules='. cmd/tickslot contrib/river contrib/watermill dlock/caslock/azurelock dlock/caslock/etcdlock health/grpchealth oteltickslot'
+	modules='. cmd/tickslot contrib/river contrib/watermill dlock/caslock/azurelock dlock/caslock/dynamolock dlock/caslock/etcdlock health/grpchealth oteltickslot'
 	each vulnerabilities
 )
 

@@ -90,9 +90,9 @@ fi
 # Emulators of clouds' tables, which are programs of node. Debian's npm is large, so it is not installed
 # for them.
 if there node && there npm; then
-	sh scripts/fetch.sh azurite-3.35 >/dev/null
+	sh scripts/fetch.sh azurite-3.35 dynalite-4 >/dev/null
 else
-	echo 'servers: missing: azurite - going on without; to get it: install node and npm'
+	echo 'servers: missing: azurite, dynalite - going on without; to get them: install node and npm'
 fi
 axe
 [ -n "$(missing)" ] || exit 0

@@ -3,7 +3,7 @@
 // no scripts or interactive transactions on the server, only one small [Backend] for each kind of
 // server.
 //
-//	store := caslock.New(backend) // from an adapter: azurelock, etcdlock
+//	store := caslock.New(backend) // from an adapter: azurelock, dynamolock, etcdlock
 //
 // If you have Redis or a database, use redislock or sqllock instead. They do in one call what takes
 // a read and a write here, and they support more holders. Use caslock if you only have etcd or a
