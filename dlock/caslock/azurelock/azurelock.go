@@ -293,7 +293,7 @@ func meaning(err error) error {
 			"role Storage Table Data Contributor (or read, add and update), and check this host's clock: %w",
 			driver.ErrSetup, err)
 	case answer.StatusCode == http.StatusTooManyRequests, isCode(answer, "ServerBusy"):
-		seconds, _ := strconv.Atoi(answer.RawResponse.Header.Get("Retry-After"))
+		seconds, _ := strconv.Atoi(cmp.Or(answer.RawResponse.Header.Get("Retry-After"), "1"))
 		return &caslock.ThrottledError{Wait: time.Duration(seconds) * time.Second, Err: err}
 	}
 	return err
