@@ -11,7 +11,7 @@ code=0
 
 # What takes longest begins first, or it would go on alone at the end.
 # shellcheck disable=SC2046 # packages have no spaces
-sh scripts/test.sh -race -count=1 -p 2 -timeout 20m ./timer ./outbox ./durable $(sh scripts/unraced.sh raced $(go list ./...)) || code=1
+sh scripts/test.sh -race -count=1 -p 3 -timeout 20m ./timer ./outbox ./durable $(sh scripts/unraced.sh raced $(go list ./...)) || code=1
 for module in cmd/tickslot contrib/river oteltickslot health/grpchealth contrib/watermill dlock/caslock/azurelock dlock/caslock/dynamolock dlock/caslock/etcdlock; do
 	(root=$PWD && cd "$module" && sh "$root/scripts/test.sh" -race -count=1 -timeout 20m ./...) || code=1
 done
