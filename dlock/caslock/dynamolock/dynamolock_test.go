@@ -351,7 +351,7 @@ func TestErrors(t *testing.T) {
 		"no right":        {answering(400, "AccessDeniedException"), table, driver.ErrSetup, "grant dynamodb:GetItem"},
 		"broken":          {answering(500, "InternalServerError"), table, nil, "InternalServerError"},
 		"nobody answers":  {connect("127.0.0.1:1", new(link)), table, nil, "refused"},
-		"busy, to no end": {answering(400, "ProvisionedThroughputExceededException"), table, nil, "come again"},
+		"busy, to no end": {answering(400, "ProvisionedThroughputExceededException"), table, nil, "asks to retry"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		_, err := New(c.client, c.table, Options{Fleet: "other"}).TryAcquire(ctx, req)

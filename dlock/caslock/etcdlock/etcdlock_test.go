@@ -182,7 +182,7 @@ func TestMeaningOfErrors(t *testing.T) {
 		}
 	}
 	if _, ok := errors.AsType[*caslock.ThrottledError](meaning(rpctypes.ErrTooManyRequests)); !ok {
-		t.Error("too many requests do not ask to come again later")
+		t.Error("too many requests do not ask to retry")
 	}
 	if got := meaning(fmt.Errorf("gone: %w", rpctypes.ErrNoLeader)); errors.Is(got, driver.ErrSetup) {
 		t.Errorf("%v is one of the set-up", got)
