@@ -58,6 +58,7 @@ SELECT * FROM (
 UNION ALL
 SELECT 'pending', NULL, NULL, '', (SELECT count(*) FROM (SELECT 1 AS one FROM {messages} AS m FORCE INDEX (ended)
 	WHERE m.topic = {topic} AND m.state = 'pending' LIMIT {most}) AS o)
+LIMIT 18446744073709551615 -- all rows, even if sql_select_limit is set
 
 -- name: flow
 -- {most} newest messages, and as many of each state that ended last, are counted by {width} µs. The
@@ -82,3 +83,4 @@ FROM (SELECT m.topic, m.finished_at FROM {messages} AS m WHERE m.state = 'dead' 
 WHERE o.finished_at > UTC_TIMESTAMP(6) - INTERVAL {span} MICROSECOND GROUP BY 2, 3
 UNION ALL
 SELECT 'now', '', 0, 0, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))
+LIMIT 18446744073709551615 -- all rows, even if sql_select_limit is set
