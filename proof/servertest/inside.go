@@ -5,7 +5,7 @@ import (
 	"net"
 )
 
-// CutRequests(true) cuts off each connection whose client sends something. The first part of it
+// CutRequests with true cuts off each connection whose client sends something. The first part of it
 // reaches the server, and nothing afterwards in either direction, as with Strand.
 func (p *Proxy) CutRequests(on bool) {
 	p.mu.Lock()
