@@ -79,8 +79,8 @@ func TestAnOperatorActsInABrowser(t *testing.T) {
 		operator.becomes("it was tried again", `document.querySelectorAll("tbody tr").length === 2`)
 
 		operator.visit(f.url(2, "events?state=operator"))
-		operator.sees("Pause report: paused until")
-		operator.sees("by ann: the database is moved")
+		operator.sees("by ann: Pause report: paused until")
+		operator.sees(": the database is moved")
 	})
 }
 
