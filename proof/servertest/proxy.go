@@ -68,8 +68,8 @@ func NewProxyWith(reader Reader, target string) (*Proxy, error) {
 // Addr returns the host:port to connect to. Cut and Mend do not change it.
 func (p *Proxy) Addr() string { return hostPort(p.port) }
 
-// BlackHole with true makes the network drop everything silently: connections stay up and new ones are
-// accepted, but nothing passes in either direction, not even the end of a connection.
+// BlackHole with true makes the network drop everything silently: connections stay up and new ones
+// are accepted, but nothing passes in either direction, not even the end of a connection.
 // BlackHole(false) delivers everything that was held back.
 func (p *Proxy) BlackHole(on bool) {
 	p.flow.Lock()
@@ -118,8 +118,8 @@ func (p *Proxy) DropReplies(n int) {
 	p.drop = n
 }
 
-// LoseReplies with true forwards requests and drops replies. The reply to a request that was forwarded
-// meanwhile is dropped whenever it arrives. A connection that has lost a reply stays silent
+// LoseReplies with true forwards requests and drops replies. The reply to a request that was
+// forwarded meanwhile is dropped whenever it arrives. A connection that has lost a reply stays silent
 // forever, because a stream cannot continue after a gap. After LoseReplies(false), other
 // connections and new ones work.
 func (p *Proxy) LoseReplies(on bool) {
