@@ -119,8 +119,8 @@ func (p *Proxy) DropReplies(n int) {
 }
 
 // LoseReplies with true forwards requests and drops replies. The reply to a request that was
-// forwarded meanwhile is dropped whenever it arrives. A connection that has lost a reply stays silent
-// forever, because a stream cannot continue after a gap. After LoseReplies(false), other
+// forwarded meanwhile is dropped whenever it arrives. A connection that has lost a reply stays
+// silent forever, because a stream cannot continue after a gap. After LoseReplies(false), other
 // connections and new ones work.
 func (p *Proxy) LoseReplies(on bool) {
 	p.flow.Lock()
