@@ -51,8 +51,8 @@ type Worker struct {
 // "stopped".
 type Phase = lifecycle.Phase
 
-// NewWorker returns a Worker, or an error with every fault of the store's options and of config. It
-// starts nothing and does not call the database.
+// NewWorker returns a Worker, or an error that lists every fault in the store's options and in
+// config. It starts nothing and does not call the database.
 func NewWorker(s *Store, config Config) (*Worker, error) {
 	config = config.withDefaults()
 	if err := errors.Join(named(s.ready(context.Background())), errors.Join(config.check()...)); err != nil {

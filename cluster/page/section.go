@@ -42,8 +42,8 @@ type Link struct {
 }
 
 // A View loads what a page shows. q are the values of the URL, which must not be trusted. It is
-// called for each viewer, so expensive reads should be shared. It shows payloads only if
-// MayReadPayloads.
+// called for each viewer, so expensive reads should be shared. It must show payloads
+// only if MayReadPayloads returns true.
 type View func(ctx context.Context, q url.Values) (Content, error)
 
 // Content is what a page shows.

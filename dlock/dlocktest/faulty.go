@@ -147,7 +147,7 @@ func (f *Faulty) Inject(fault Fault, ops ...Op) {
 }
 
 // InjectN makes the next n calls of ops fail, n in total. Without ops, it affects all calls. Faults
-// of InjectN are used up in order, before a fault of Inject. The zero Fault lets n calls through.
+// from InjectN are used up in order, before any from Inject. The zero Fault lets n calls through.
 func (f *Faulty) InjectN(n int, fault Fault, ops ...Op) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -8,16 +8,16 @@ import (
 // Anyone who has a token can extend or release its lease. So fmt (except with %#v) and slog print
 // no tokens.
 
-// String returns the grant without its token.
+// String returns the grant with its token shortened.
 func (g Grant) String() string {
 	return fmt.Sprintf("{Name:%s Slots:%d Slot:%d Token:%s Fence:%d Info:%+v PreviousExpired:%t Succeeded:%t}",
 		g.Name, g.Slots, g.Slot, redacted(g.Token), g.Fence, g.Info, g.PreviousExpired, g.Succeeded)
 }
 
-// LogValue returns the grant without its token.
+// LogValue returns the grant with its token shortened.
 func (g Grant) LogValue() slog.Value { return slog.StringValue(g.String()) }
 
-// String returns the request without its token.
+// String returns the request with its token shortened.
 func (r Request) String() string {
 	tick := "none"
 	if r.Tick != nil {
@@ -27,7 +27,7 @@ func (r Request) String() string {
 		r.Name, r.Slots, r.Holder, redacted(r.Token), r.TTL, tick)
 }
 
-// LogValue returns the request without its token.
+// LogValue returns the request with its token shortened.
 func (r Request) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
 // redacted shortens a token: enough remains to tell two tokens apart, but not enough to use one.

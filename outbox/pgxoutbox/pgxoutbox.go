@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// maxOwn is the number of separate connections of relays: one each for Due, Mark, Stats and
-	// Sweep.
+	// maxOwn limits the connections that relays open for their own calls: one each for Due,
+	// Mark, Stats and Sweep.
 	maxOwn = 4
 	// idleFor is how long an unused connection stays open.
 	idleFor = 30 * time.Second

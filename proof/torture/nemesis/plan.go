@@ -77,8 +77,8 @@ func UpTo(random *rand.Rand, most time.Duration) time.Duration {
 	return time.Duration(random.Int64N(int64(most)))
 }
 
-// CarryOut performs a plan. The faults of each target run one at a time. It returns when all are
-// over, and not before length has passed.
+// CarryOut performs a plan. The faults of each target run one at a time. It returns once
+// length has passed and every fault that was started is over. If ctx ends, it starts no more.
 func CarryOut(ctx context.Context, faults []Fault, length time.Duration, do func(Fault)) {
 	began := time.Now()
 	ctx, cancel := context.WithDeadline(ctx, began.Add(length))
