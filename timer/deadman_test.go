@@ -244,7 +244,9 @@ func TestLongRunsRaiseNoAlarm(t *testing.T) {
 					}
 				}
 				if c.fails {
-					if degraded < 500 {
+					// Which host gets a tick is random: 31 rounds gave 490 to 857. Without the
+					// alarm there are 0.
+					if degraded < 300 {
 						t.Errorf("reported in %d of 1,200 probes, although all runs fail", degraded)
 					}
 				} else if degraded > 0 {
